@@ -43,7 +43,7 @@ SYNONYMS = [ # captions that mean the same thing in most programs
 _WORD = re.compile(r"\w+|[%$€£+#]")
 
 def words_of(
-    text: str, # any
+    text: str, # a text of any kind
 ) -> tuple[str, ...]: # in small letters, without punctuation
     "Return the words of `text`, as they are compared."
     return tuple(_WORD.findall(text.casefold()))
@@ -127,7 +127,7 @@ def _middle(e: Element) -> tuple[float, float]: return (e.box[0] + e.box[2])/2, 
 
 def row_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
     lone: bool=False,            # it is the only one of its name: plain texts beside it say how things stand, not which it is
 ) -> str:                        # "" if there is none
     "Return the words beside an element, on its line."
@@ -139,7 +139,7 @@ def row_of(
 
 def column_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
 ) -> str:                        # "" if there is none
     "Return the words over a table's cell, or over a field without a name."
     x, y = _middle(e)
@@ -151,7 +151,7 @@ def column_of(
 
 def section_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
 ) -> str:                        # "" if there is none
     "Return the nearest heading over an element, but for the page's title and what is wholly to the right of it, in another part of the screen."
     heads = [o for o in elements if o.role == "heading" and o.name and o is not e][1:]
@@ -176,7 +176,7 @@ READS = "*", "turned", "first", "last"
 TURNED = "{turned}" # likewise, a name with the last word first: "Silva, Keith"
 
 def _well_formed(text: str) -> str:
-    "The text, if its braces are those of parameters."
+    "Return the text. Raises a field error if it has a brace that belongs to no parameter."
     if re.sub(_HOLE, "", text).strip("{}") != re.sub(_HOLE, "", text) or "{" in re.sub(_HOLE, "", text) or "}" in re.sub(_HOLE, "", text):
         raise field_error(f"{text!r:.60} has a brace that belongs to no {{parameter}}; a brace that is meant is doubled: {{{{")
     return text
@@ -248,7 +248,7 @@ class Demonstration:
         return fill(self.goal, self.values)
 
 def _texts(step: StepWords) -> list[tuple[str, str]]:
-    "A step's texts with the paths of their fields."
+    "Return a step's texts with the paths of their fields."
     inside = [(f"{part}.{k}", v) for part in ("what", "origin", "to") if (thing := getattr(step, part)) for k, v in vars(thing).items() if isinstance(v, str)]
     return [("value", step.value), ("title", step.title), *(("changes", c) for c in step.changes), *inside]
 
@@ -360,7 +360,7 @@ class _Deed:
     to: Element|None=None
 
 def _same(e: Element, elements: Sequence[Element]) -> Element|None:
-    "The same element on another screen: by its role, name and place."
+    "Return the same element on another screen, by its role, name and place; None if it is not there."
     alike = [o for o in elements if o.role == e.role and o.name == e.name]
     return min(alike, key=lambda o: abs(o.box[0]-e.box[0]) + abs(o.box[1]-e.box[1]), default=None)
 
@@ -403,11 +403,11 @@ def _alike(on: Element, elements: Sequence[Element]) -> list[Element]:
     return [e for e in elements if e.role == on.role and e.name == on.name]
 
 def _beside(e: Element, on: Element) -> bool:
-    "Whether an element stands on the line of another."
+    "Return whether an element stands on the line of another."
     return e is not on and e.role in (*_SPEAKING, "link") and e.box[1] < _middle(on)[1] < e.box[3] and (e.box[2] <= on.box[0] + .01 or e.box[0] >= on.box[2] - .01)
 
 def _is_data(on: Element, elements: Sequence[Element]) -> bool:
-    "Whether an element's name is one of many in a column, such as each row's own link."
+    "Return whether an element's name is one of many in a column, such as each row's own link."
     if on.role not in ("link", "button", "generic") or not on.name: return False
     column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and any(_beside(o, e) for o in elements)}
     return len(column - {on.name}) > 1
@@ -518,11 +518,11 @@ def with_shown(
     return sorted(found, key=lambda v: goal.find(v.text))
 
 def _overlaps(goal: str, text: str, start: int, end: int) -> bool:
-    "Whether a text of the goal shares characters with a part of it."
+    "Return whether a text of the goal shares characters with a part of it."
     return any(m.start() < end and start < m.end() for m in re.finditer(re.escape(text), goal))
 
 def _texts_of(deeds: list[_Deed]) -> tuple[list[str], list[str]]:
-    "What was acted on, by its names, and what was typed or chosen."
+    "Return what was acted on, by its names, and what was typed or chosen."
     seen = {t for d in deeds for e in d.before if e.role not in ("heading", "label", *FIELDS) for t in (e.name, e.value) if " " in t}
     data = [t for d in deeds for e in (d.on, d.to) if e and e.role in _DATA for t in (e.name, e.value)]
     return sorted(seen), data + [d.value for d in deeds if d.do in ("enter", "append", "choose")]
@@ -530,7 +530,7 @@ def _texts_of(deeds: list[_Deed]) -> tuple[list[str], list[str]]:
 _DATA = ("listitem", "row", "cell", "gridcell", "option", "treeitem", "generic") # whose names are not the program's own words
 
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
-    "The goal's values under names, and the goal's plain words that name what was acted on or answered."
+    "Return the goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
     def add(key, text):
         if text in values.values() or not text: return
@@ -569,7 +569,7 @@ def in_words(
     for d in deeds:
         seen = [d.before, *seen]
         out.append(_step_words(d, values, seen, goal))
-    if any(s.what and s.what.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
+    if any(s.what and s.what.section.endswith("_month}") for s in out):  # the search for a day turns the pages by itself
         kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)
@@ -590,7 +590,7 @@ def describe(
     return _step_words(deeds[0], with_parts(_parameters(goal, deeds)), [tuple(before)], goal) if deeds else None
 
 def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> StepWords:
-    "One deed in words."
+    "Return one deed in words."
     on = d.on and thing_of(d.on, d.before, values)
     value, source, origin = d.value, "", None
     if d.do in ("enter", "append", "choose", "answer") and d.value:
@@ -611,7 +611,7 @@ def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> Step
                      changes_of(d.before, d.after, values) if d.do != "answer" else (), leads, optional=optional)
 
 def _name_origin(origin: Thing, values: dict[str, str], goal: str) -> Thing:
-    "Where a value stood, with the goal's word for it as a parameter: the fee, the mobile number."
+    "Return where a value stood, with the goal's word for it as a parameter: the fee, the mobile number."
     for part in ("name", "value") if not any(r in origin.name for r in (FIRST, LAST)) else ():
         text = getattr(origin, part)
         plain = _HOLE.sub(" ", text)
@@ -630,7 +630,7 @@ def _add_named(values: dict[str, str], text: str) -> str:
     return key
 
 def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str], goal: str) -> list[StepWords]:
-    "The steps, and before the press that ends a page what the goal names on it and was so already."
+    "Add to the steps, before the press that ends a page, what the goal names on it and was so already."
     done = {(d.on.role, d.on.name) for d in deeds if d.on}
     spoken, made = set(goal_words(goal)), []
     for k, (d, step) in enumerate(zip(deeds, out)):
@@ -654,7 +654,7 @@ def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str],
 _EVERY = {"all", "everything", "every", "each", "any", "no"}
 
 def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[StepWords]:
-    "The steps, with one for the switches of a page that were all set alike because the goal says so."
+    "Replace the switches of a page that were all set alike, because the goal says so, by one step."
     sets = [(s, d) for s in steps for d in deeds if s.do == "set" and not s.already and d.do == "set" and d.on.name == s.what.name]
     if not sets: return steps
     (first, _), (_, last) = sets[0], sets[-1]
@@ -706,7 +706,7 @@ _SAID = dict(press="press", double_press="double-click", right_press="right-clic
              enter="enter", append="add", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
 
 def _with_values(text: str, values: dict[str, str]|None) -> str:
-    "A template with the values of its parameters, where these are given."
+    "Return a template with the values of its parameters, where these are given."
     return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
 
 def say_thing(
@@ -753,7 +753,7 @@ def write(
     return "\n".join([f"Shown for: {shown.shown_goal()}", *(f" #{k} {line}" for k, line in enumerate(lines, 1))])
 
 def _short_step(step: StepWords, values: dict[str, str], numbered: bool) -> str:
-    "A step's line, with what came of it if there is room, cut to `MAX_STEP_TOKENS`, its number included."
+    "Return a step's line, with what came of it if there is room, cut to `MAX_STEP_TOKENS`, its number included."
     line, most = say_step(step, values), MAX_STEP_TOKENS - 2*numbered
     came = next((fill(c[2:], {h: values.get(h, "?") for h in holes(c)}) for c in step.changes if c.startswith("+ ") and not any(f" {r} " in c for r in FIELDS)), "")
     if came and count_tokens(longer := f"{line} -> {came}") <= most: return longer
@@ -779,12 +779,12 @@ def steps_named(
 VERSION = 1 # of the file
 
 def _brief(value):
-    "Plain values without what is empty."
+    "Return plain values without what is empty."
     if isinstance(value, dict): return {k: b for k, v in value.items() if (b := _brief(v)) not in ("", None, False, [], {})}
     return [_brief(v) for v in value] if isinstance(value, list) else value
 
 def to_yaml(
-    shown: Demonstration, # any
+    shown: Demonstration, # a demonstration
 ) -> str:
     "Return a demonstration as its file has it."
     plain = dict(demonstration=VERSION) | _brief(to_dict(shown) | dict(values=None))
@@ -810,7 +810,7 @@ def load_demonstration(
     return from_yaml(read_text_file(path), str(path))
 
 def save_demonstration(
-    shown: Demonstration,  # any
+    shown: Demonstration,  # a demonstration
     path: str|os.PathLike, # of its file, replaced
 ):
     "Write a demonstration's file, whole or not at all. Raises OSError."

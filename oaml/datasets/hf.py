@@ -43,21 +43,22 @@ def hf_features():
 
 # %% ../../nbs/09h_datasets.hf.ipynb #e4c6e7c8
 def _as_text(value) -> str|None:
-    "JSON text, None for None."
+    "Return a value as JSON text; None for None."
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 def _action_row(action: dict) -> dict:
-    "An action's fields, what is free in it as text."
+    "Return an action's fields, `raw` as JSON text."
     return action | dict(raw=_as_text(action.get("raw")))
 
 def _messages(episode: Episode, k: int, fmt: PromptFormat) -> list[dict]|None:
-    "The chat of step `k`; None where nothing can be taught: without a screen, or where the answer was no action."
+    "Return the chat of step `k`; None where nothing can be taught: without a screen, or where the answer was no action."
     step = episode.steps[k]
     if step.observation.image_path is None or step.action.type == "failed": return None
     return step_sample(episode, k, fmt)["messages"]
 
 def _screen(path: str|None, folder: Path) -> tuple[str|None, list[dict]]:
-    "Where in `folder` a screen will lie, and a file that every reader takes for its pixels. One from elsewhere is put among the screens, named after its bytes."
+    """Return where in `folder` a screen will lie, and a file that every reader takes for its pixels. One from elsewhere is put among the screens,
+    named after its bytes."""
     if path is None: return None, []
     stored = Path(path).read_bytes()
     data, inside = browser_picture(stored, path), PurePath(os.path.relpath(path, folder))
@@ -69,7 +70,7 @@ def _screen(path: str|None, folder: Path) -> tuple[str|None, list[dict]]:
 def step_row(
     session: Session,  # of the step
     episode: Episode,  # of the session
-    k: int,            # which step
+    k: int,            # number of the step, from 0
     folder: Path,      # in which the screens lie
     fmt: PromptFormat, # how `messages` are written
 ) -> dict:             # a row for `hf_features`, less data_meta
@@ -131,17 +132,17 @@ def export_hf(
 
 # %% ../../nbs/09h_datasets.hf.ipynb #23733c39
 def _without_none(value):
-    "A row's struct as the record has it: without the fields that are None."
+    "Return a row's struct as the record has it: without the fields that are None."
     if isinstance(value, dict): return {k: _without_none(v) for k, v in value.items() if v is not None}
     return [_without_none(v) for v in value] if isinstance(value, list) else value
 
 def _action_record(row: dict) -> dict:
-    "An action of the record."
+    "Return an action as the record has it."
     action = _without_none(row)
     return action | dict(raw=read_json(action["raw"])) if "raw" in action else action
 
 def _step_record(row: dict, folder: Path) -> dict:
-    "A step of the record, its screen in `folder`."
+    "Return a step as the record has it, its screen in `folder`."
     observation = {}
     if row["image_path"] is not None: observation["image_path"] = str(folder/row["image_path"])
     if row["observation_meta"] is not None: observation["meta"] = read_json(row["observation_meta"])
@@ -152,7 +153,7 @@ def _step_record(row: dict, folder: Path) -> dict:
     return step
 
 def _write_screen(row: dict, folder: Path, where: str):
-    "The bytes of the row's picture as a file. Raises ValueError if there are none, or others under the same name."
+    "Write the bytes of the row's picture as a file. Raises ValueError if there are none, or others under the same name."
     if row["image_path"] is None: return
     parts = PureWindowsPath(check_inside(row["image_path"], where)).parts
     if parts[0] == "sessions" or parts in (("screens",), ("manifest.json",)):
@@ -198,14 +199,14 @@ def sessions_of(
     return [_session_record(id, s["row"], s["episodes"]) for id, s in found.items()], meta
 
 def _session_record(id: str, row: dict, episodes: dict[str, dict]) -> Session:
-    "A session of its first `row` and its episodes' rows."
+    "Return a session from its first `row` and its episodes' rows."
     made = [_episode_record(id, name, e["row"], e["steps"]) for name, e in episodes.items()]
     session = dict(id=id, episodes=made, schema_version=row["schema_version"])
     if row["session_meta"] is not None: session["meta"] = read_json(row["session_meta"])
     return from_dict(Session, session, f"session {id}")
 
 def _episode_record(session: str, id: str, row: dict, steps: dict[int, dict]) -> dict:
-    "An episode of its first `row` and its steps. Raises ValueError for a step that is missing."
+    "Return an episode from its first `row` and its steps. Raises ValueError for a step that is missing."
     gap = next((k for k in range(len(steps)) if k not in steps), None)
     if gap is not None:
         raise ValueError(f"session {session}, episode {id}: step {gap} is missing; was the table filtered?")
@@ -233,12 +234,12 @@ def import_hf(
     return load_sessions(out)
 
 def _opened(source: str|os.PathLike):
-    "A data set in a folder or on the hub. Raises FileNotFoundError."
+    "Open a data set in a folder or on the hub. Raises FileNotFoundError."
     try: return hf_library().load_dataset(str(source), split="train", streaming=True)
     except (FileNotFoundError, ConnectionError) as e:
         raise FileNotFoundError(f"{source}: no such folder, and the hub gives no data set of that name ({e})") from None
 
 def _taken(rows: Iterable[dict], folder: Path) -> tuple[list[Session], Path, dict]:
-    "What `save_sessions` takes."
+    "Return what `save_sessions` takes: sessions, folder, meta."
     sessions, meta = sessions_of(rows, folder)
     return sessions, folder, meta

@@ -33,7 +33,7 @@ _LOG = logging.getLogger("oaml.datasets")
 
 # %% ../../nbs/09f_datasets.letters.ipynb #ad5264b4
 def screen_lines(
-    device: AppDevice, # in an episode
+    device: AppDevice, # device in the middle of an episode
     screen=None,       # one of its screens; None: the one that it shows
 ) -> dict:             # image: uint8 (height, width, 3); lines
     "Return a screen, and what is written and drawn on it."
@@ -45,7 +45,7 @@ WORDS = "words" # a source of pages, in place of an application
 MAX_TRIES = 100 # looks, some of which are too wide for a narrow page
 
 def _phrase(rng: Random) -> str:
-    "Something that may stand on a screen."
+    "Draw a text that may stand on a screen."
     def some(letters, least, most): return "".join(rng.choices(letters, k=rng.randint(least, most)))
     word, other = pick_words(rng, 2, 9)
     return rng.choice((
@@ -56,7 +56,7 @@ def _phrase(rng: Random) -> str:
         some(ascii_letters + digits, 3, 8), some(CHARS.replace(DOT, ""), 3, 8)))
 
 def _words_row(rng: Random, n: int) -> Widget:
-    "A row of a page; `n` tells its widgets from other rows'."
+    "Draw a row of a page; `n` tells its widgets from other rows'."
     def ids(): return (f"{n}.{k}" for k in range(rng.randint(2, 5)))
     def phrase(): return _phrase(rng)
     def on(): return rng.random() < .5
@@ -78,7 +78,7 @@ def _words_row(rng: Random, n: int) -> Widget:
     return paragraph(" ".join(phrase() for _ in range(15)))
 
 def words_page(
-    rng: Random,           # decides
+    rng: Random,           # random numbers that decide what stands on it
     size: tuple[int, int], # of the page, pixels
     form: str="small",     # of the device, a key of `ui.themes.FORMS`
 ) -> dict:                 # image: uint8 (height, width, 3); lines
@@ -155,7 +155,7 @@ WEB = "web" # a source of pages: full of words, forms and figures, drawn by Chro
 PAGE_SIZE = (160, 224) # width and height of a page of Chromium, 160 by 210 pixels, padded
 
 def _figures(rng: Random) -> str:
-    "A drawing of coloured boxes, circles, triangles and letters."
+    "Draw coloured boxes, circles, triangles and letters, as SVG."
     out = []
     for k in range(rng.randint(3, 8)):
         x, y, s, color = 19*k + rng.randint(0, 5), rng.randint(1, 30), rng.choice((8, 10, 14, 20, 26)), rng.choice(COLORS)
@@ -169,7 +169,7 @@ def _figures(rng: Random) -> str:
     return f'<svg width="150" height="58">{"".join(out)}</svg>'
 
 def _boxes(rng: Random) -> str:
-    "Coloured boxes side by side."
+    "Draw coloured boxes side by side, as HTML."
     def box():
         w, h = (rng.choice((8, 10, 12, 20, 30, 40, 50)) for _ in range(2))
         paint = rng.choice((rng.choice(COLORS), f"rgb({rng.randint(0, 255)},{rng.randint(0, 255)},{rng.randint(0, 255)})"))
@@ -180,7 +180,7 @@ def _boxes(rng: Random) -> str:
 
 # %% ../../nbs/09f_datasets.letters.ipynb #d85c0012
 def _web_row(rng: Random) -> str:
-    "A row of a page."
+    "Draw a row of a page, as HTML."
     def phrase(): return escape(_phrase(rng))
     def button(): return f"<button style='font-size:{rng.randint(8, 14)}px;padding:{rng.randint(0, 8)}px {rng.randint(2, 12)}px'>{escape(_phrase(rng)[:18])}</button>"
     def some(make, most=4): return " ".join(make() for _ in range(rng.randint(1, most)))
@@ -207,7 +207,7 @@ def _web_row(rng: Random) -> str:
     return f"<textarea style='width:{rng.randint(60, 140)}px;height:{rng.randint(18, 40)}px'>{phrase() if rng.random() < .5 else ''}</textarea>"
 
 def web_page(
-    seed: int, # decides
+    seed: int, # sampling seed of the page
 ) -> str:      # HTML
     "Return a page full of anything, for 160 by 210 pixels."
     rng = Random(f"web:{seed}")
@@ -222,12 +222,12 @@ def web_page(
 # %% ../../nbs/09f_datasets.letters.ipynb #b40637c5
 @cache
 def _miniwob():
-    "This process's page for MiniWoB++."
+    "Return this process's page for MiniWoB++."
     from oaml.miniwob.device import MiniwobDevice
     return MiniwobDevice("click-test")
 
 def _miniwob_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]:
-    "Screens of an oracle's episode in a task of MiniWoB++ that the seed names."
+    "Return screens of an oracle's episode in a task of MiniWoB++ that the seed names."
     from oaml.miniwob.device import TRANSFER_TASKS, task_budget
     from oaml.miniwob.oracles import ORACLES, OracleLost, plan
     from oaml.miniwob.sight import SEE, PageSnapshot
@@ -248,13 +248,13 @@ def _miniwob_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]
 # %% ../../nbs/09f_datasets.letters.ipynb #b40637c6
 @cache
 def _web_tab():
-    "This process's tab for `web_page`."
+    "Return this process's tab for `web_page`."
     from oaml.devices.connection import Chromium
     from oaml.devices.tab import Tab
     return Tab(Chromium(), (160, 210))
 
 def _web_samples(config: SampleConfig, rng: Random) -> list[dict]:
-    "Pages full of anything."
+    "Return samples of web pages with random content."
     from oaml.miniwob.sight import SEE, PageSnapshot
     tab, out = _web_tab(), []
     for _ in range(config.screens_per_episode):
@@ -268,8 +268,8 @@ def letter_samples(
     seed: int,            # of the episode
     config: SampleConfig=SampleConfig(), # only its size, screens_per_episode and noise are used
 ) -> list[dict]:          # `config.screens_per_episode` of dict(image, lines), and `ignored` of a page
-    """Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments. Raises ValueError for
-    a size that the source has not."""
+    """Return screens of an episode and what is written on them, for a `Stream`. A pure function of its arguments. Raises ValueError for a size that
+    the source has not."""
     rng = Random(f"letters:{app}:{seed}")
     if app in ("miniwob", WEB):
         if config.size and tuple(config.size) != PAGE_SIZE:

@@ -46,7 +46,7 @@ MAX_GAP = 16 # pixels between the middles of neighbouring characters, beyond whi
 MAX_DIGIT_GAP = 11 # of two digits without a blank: the days of a small calendar
 
 def _parts(row: list[tuple]) -> list[list[tuple]]:
-    "Characters of one height, (x, character, ...) from left to right, cut where they are apart and before what is drawn; blanks only between."
+    "Cut characters of one height, (x, character, ...) from left to right, where they are apart and before what is drawn; blanks stay only between."
     written = [k for k, (_, c, *_) in enumerate(row) if not c.isspace()]
     def apart(i, j):
         (ax, a, *_), (bx, b, *_) = row[i], row[j]
@@ -56,7 +56,7 @@ def _parts(row: list[tuple]) -> list[list[tuple]]:
     return [row[written[a]:written[b-1] + 1] for a, b in zip([0, *cuts], [*cuts, len(written)]) if a < b]
 
 def _line(part: list[tuple], y: float) -> Line:
-    "One of the parts of a row."
+    "Return the line of one of a row's parts."
     word_xs = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
     at = (word_xs[0] + word_xs[-1])/2 if word_xs and any(c in DRAWN for _, c, *_ in part) else None
     glyphs = [(x, c) for k, (x, c, *_) in enumerate(part) if not c.isspace() or not part[k-1][1].isspace()]  # single blanks
@@ -82,7 +82,7 @@ APP_SYMBOLS = len(SYMBOLS) - len(ON_PAGES) # the first of them: those that the a
 
 # %% ../../nbs/09e_datasets.lines.ipynb #31256383
 def _row_lines(symbols: np.ndarray, margins: np.ndarray, y: float) -> list[tuple[Line, float]]:
-    "Lines of one row, each with the mean margin of its characters over `BLANK`, logits."
+    "Return the lines of one row, each with the mean margin of its characters over `BLANK`, logits."
     starts = [k for k, s in enumerate(symbols) if s != BLANK and (k == 0 or symbols[k-1] != s)]
     out = []
     for part in _parts([(COLUMN[0]*(k + .5), SYMBOLS[symbols[k]], k) for k in starts]):
@@ -112,9 +112,9 @@ def read_lines(
 ROW_HEIGHT = 8 # pixels that the lines of a row may lie apart
 
 def rows_of(
-    lines: Iterable[Line],  # in any order
+    lines: Iterable[Line],  # lines in any order
 ) -> list[list[Line]]:      # from the top, each from left to right
-    "Lines in the order in which a person reads them, row by row."
+    "Return lines in the order in which a person reads them, row by row."
     rows = []
     for line in sorted(lines, key=lambda line: (line.y, line.x0)):
         row = rows[-1] if rows and line.y - rows[-1][0].y <= ROW_HEIGHT else None
@@ -135,7 +135,7 @@ NUMBER = re.compile(r"[lIOoSB]{0,2}\d[\dlIOoSB]{0,4}") # of a table; some digits
 MAX_OFFSET = 32 # pixels between the middles of a head and of a number under it
 
 def _in_table(line: Line) -> bool:
-    "Whether it may be a number or an empty cell of a table."
+    "Return whether the line may be a number or an empty cell of a table."
     words, drawn = split_symbols(line.text)
     ours = all(name == "selected" or name.startswith("cell") for name in drawn)
     return ours and (NUMBER.fullmatch(words) is not None if words else any(name != "selected" for name in drawn))
@@ -152,7 +152,7 @@ def in_columns(
     return out
 
 def _under(heads: list[Line], row: list[Line], cells: list[Line]) -> list[Line]:
-    "A row whose `cells` stand under their heads, but for those without one, or with one that others have."
+    "Move the `cells` of a row to the middle of their heads, but for those without one, or with one that others have."
     near = {id(line): min(heads, key=lambda head: abs(head.x - line.x), default=None) for line in cells}
     def head_of(line):
         head = near.get(id(line))
@@ -194,7 +194,7 @@ def at_quotation(
     line: Line,        # of a screen
     quoted: list[str], # from `quoted_in`
 ) -> Line:
-    "A line that contains a quotation is where that is (of several, the longest): a link in a text."
+    "Move a line that contains a quotation to where that is (of several, the longest), as for a link in a text; others stay."
     held = [q for q in quoted if within(q, line.text) and q != split_symbols(line.text)[0]]
     if not held: return line
     longest = max(held, key=len)
@@ -209,14 +209,14 @@ class StepNames:
     "What a step of a demonstration names."
     number: int                # from 1
     names: tuple[str, ...]=()  # of things
-    icons: tuple[str, ...]=()  # drawn on them
+    icons: tuple[str, ...]=()  # icons drawn on them
     came: str=""               # what was there afterwards
 
 MAX_STEP_MARK = 20 # steps beyond have no marks
 
 def step_marks(
     words: str,                 # of a line
-    drawn: Sequence[str],       # beside it
+    drawn: Sequence[str],       # names of what is drawn beside the words
     steps: Sequence[StepNames], # of a demonstration
     written: Container[str],    # all lines of the screen, in small letters
 ) -> str:                       # such as " #2 #5", " >4"; "" if no step names it
@@ -235,7 +235,7 @@ def transcript(
     goal: str|None=None,    # marks what it speaks of, and says at the end which of its quotations are nowhere
     steps: Sequence[StepNames]=(), # of a demonstration: their numbers mark the lines that they name
 ) -> str:                   # "" if nothing is written
-    "Lines in words, row by row: text, what is drawn beside it, @x/y as shares of the screen; at the end what is missing."
+    "Return lines in words, row by row: text, what is drawn beside it, @x/y as shares of the screen; at the end what is missing."
     out, written, quoted = [], [], quoted_in(goal or "")
     read = [(line, *split_symbols(line.text)) for line in chain.from_iterable(rows_of(lines))]
     plain = {words.casefold() for _, words, _ in read}

@@ -37,7 +37,7 @@ def step_sample(
     return dict(images=[step.observation.image_path], messages=messages + [dict(role="assistant", content=answer)])
 
 def check_step(
-    episode: Episode,  # has it
+    episode: Episode,  # episode that has the step
     k: int,            # which step, from 0
     fmt: PromptFormat, # how text is written
 ):
@@ -52,35 +52,35 @@ def check_step(
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #f449b775
 def build_next_action_sft_samples(
-    episodes: list[Episode],          # recorded by anyone
+    episodes: list[Episode],          # episodes recorded by any program or person
     fmt: PromptFormat=PromptFormat(), # how text is written; `history` and `thought` are off by default
 ) -> list[dict]:                      # one sample for each step, in order
-    "Samples for supervised fine-tuning, one a step, the terminal DONE() included."
+    "Return samples for supervised fine-tuning, one a step, the terminal DONE() included."
     return [step_sample(e, k, fmt) for e in episodes for k in range(len(e.steps))]
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #75a6dc93
 FORM_WORDS = {role: ROLE_WORDS[role] for role in ("textbox", "button", "link", "checkbox")}
 
 def _middle(element: dict, precision: int) -> Action:
-    "A click on the middle of a widget (an element of an observation's record)."
+    "Return a click on the middle of a widget (an element of an observation's record)."
     x0, y0, x1, y1 = element["box"]
     return round_action(Action("click", x=(x0+x1)/2, y=(y0+y1)/2), precision)
 
 ASK_WIDGET = ("Click '{}'.", "Click the {} {}.", "Find {}.")
 
 def _where_question(element: dict, rng: Random, precision: int) -> tuple[str, Action]:
-    "A question about a widget, and the click that answers it."
+    "Return a question about a widget, and the click that answers it."
     return rng.choice(ASK_WIDGET).format(element["name"], FORM_WORDS[element["role"]]), _middle(element, precision)
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #4f977c51
 ASK_SCREEN = "What is on the screen?"
 
 def _filling(value: str|None) -> str:
-    "What is seen of a text box's text."
+    "Return what shows of a text box's text: empty, dots or filled."
     return "empty" if not value else "dots" if set(value) == {DOT} else "filled"
 
 def _described(element: dict, precision: int) -> str:
-    "A widget in words: name, what it is, how it stands, where its middle is."
+    "Describe a widget in words: name, what it is, how it stands, where its middle is."
     words, at = [element["name"], FORM_WORDS[element["role"]]], _middle(element, precision)
     if element["role"] == "textbox": words.append(_filling(element.get("value")))
     if element["role"] == "checkbox": words.append("on" if element.get("checked") else "off")
@@ -88,19 +88,19 @@ def _described(element: dict, precision: int) -> str:
     return f"{' '.join(words)}, x={at.x:.{precision}f}, y={at.y:.{precision}f}"
 
 def _screen_question(known: list[dict], precision: int) -> tuple[str, Action]:
-    "A question about all widgets, and the answer, in the record's reading order."
+    "Return a question about all widgets, and the answer, in the record's reading order."
     return ASK_SCREEN, Action("answer", text="; ".join(_described(e, precision) for e in known))
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #81f7cad4
 ASK_FILL = ("Fill in {}.", "Type the {}.")
 
 def _typed_texts(episode: Episode, step: Step) -> dict[str, str]:
-    "What the episode types where, the name of a text box to its text: at or after a step what is typed next, else what was."
+    "Return what the episode types where, the name of a text box to its text: what is typed next at or after a step, else what was typed last."
     def texts(steps): return {t.name: t.action.text for s in steps for t in s.acceptable or [] if t.action.type == "type" and t.name}
     return texts(s for s in episode.steps if s.t < step.t) | texts(s for s in reversed(episode.steps) if s.t >= step.t)
 
 def _fill_question(name: str, text: str, rng: Random) -> tuple[str, Action]:
-    "A question about what belongs in the text box `name`, and its answer."
+    "Return a question about what belongs in the text box `name`, and its answer."
     return rng.choice(ASK_FILL).format(name), Action("type", text=text)
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #8f2b0c9c
@@ -108,11 +108,11 @@ def extra_turns(
     episode: Episode,   # its goal is in the conversation already
     step: Step,         # on its screen
     n: int,             # how many further questions
-    rng: Random,        # which
+    rng: Random,        # random numbers that decide which
     fmt: PromptFormat,  # how text is written
     place_weight: float=1.0, # how much an answer with places in it counts in the loss; other answers count 1
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
-    "Up to `n` questions and answers: what is on the screen (asked last), what to type if anything, where widgets are."
+    "Return up to `n` questions and answers: what is on the screen (asked last), what to type if anything, where widgets are."
     elements, typed = (step.observation.meta or {}).get("elements") or [], _typed_texts(episode, step)
     elements = [e | dict(name=normalize("NFC", e["name"])) for e in elements]
     known = [e for e in elements if e["role"] in FORM_WORDS and not e.get("disabled")]
@@ -138,7 +138,7 @@ def _check_names(episode: Episode, k: int):
 class NextActionDataset(Sequence):
     "Next-action samples of `episodes`, with `questions` further turns about each screen. A pure function of the index."
     def __init__(self,
-        episodes: list[Episode],           # recorded by anyone
+        episodes: list[Episode],           # episodes recorded by any program or person
         fmt: PromptFormat=PromptFormat(),  # how text is written; saved with the run and the checkpoint
         questions: int=0,                  # further questions a screen, drawn anew for each step from `seed`
         seed: int=0,                       # of the questions
@@ -154,7 +154,7 @@ class NextActionDataset(Sequence):
         if problems: raise ValueError(problem_list(problems, f"of {len(self)} steps can't be learnt from"))
 
     def _problem(self, i: int, k: int) -> str|None:
-        "Why nothing can be learnt from a step; None if it can."
+        "Return why nothing can be learnt from a step; None if it can."
         try:
             check_step(self.episodes[i], k, self.fmt)
             if self.questions: _check_names(self.episodes[i], k)

@@ -103,7 +103,7 @@ def check_goal(
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #ca42e1fd
 def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
-    "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
+    "Return the last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
     last = (history or [])[-fmt.history:]
     texts = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]
     return "; ".join(texts) or NO_ACTIONS
@@ -142,7 +142,7 @@ def shown_in(
     return _up_to(text.partition(SHOWN_PREFIX)[2], HISTORY_PREFIX, SCREEN_SENTENCE, "<|im_end|>")
 
 def _up_to(text: str, *ends: str) -> str:
-    "What stands before the first of the ends."
+    "Return what stands before the first of the ends."
     for end in ends: text = text.partition(end)[0]
     return text
 
@@ -171,7 +171,7 @@ def prompt_messages(
     shown: str="",                       # as of `user_text`
     proposal: str="",                    # likewise
 ) -> list[dict]:                         # chat messages: system, user
-    "The messages a model is asked with. The screenshot belongs to the user's turn, before its text."
+    "Return the messages that a model is asked with. The screenshot belongs to the user's turn, before its text."
     text = user_text(goal, history, fmt, shown, proposal)
     before = text.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
     return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, text[:before])))),

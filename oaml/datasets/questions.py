@@ -88,7 +88,7 @@ MAX_NAME = 60 # characters of a name that is asked for: longer ones are paragrap
 @dataclass(frozen=True)
 class _Askable:
     "What a screen can be asked about."
-    known: tuple[Element, ...]   # in reading order
+    known: tuple[Element, ...]   # elements in reading order
     unique: tuple[Element, ...]  # of them: no other is called so
     digits: int                  # of a coordinate
     points: dict                 # box: where to point
@@ -108,7 +108,7 @@ ASK_WHERE = "Click '{0}'.", "Find '{0}'.", "Click the {1} '{0}'."
 ASK_BAND, ASK_AT, ASK_IN = "What is from y={} to y={}?", "What is at, x={}, y={}?", "What is in '{}'?"
 
 def _ask_band(askable: _Askable, rng: Random, most: int=6) -> tuple[str, Action]:
-    "What stands in a band of the screen, from top to bottom."
+    "Ask what stands in a band of the screen, from top to bottom; the band holds up to `most` elements of the reading order."
     at, k = askable.at, rng.randrange(len(askable.known))
     ys = sorted(at(e)[1] for e in askable.known[k:k+most])
     within = [e for e in askable.known if ys[0] <= at(e)[1] <= ys[-1]]
@@ -116,19 +116,19 @@ def _ask_band(askable: _Askable, rng: Random, most: int=6) -> tuple[str, Action]
     return ASK_BAND.format(ys[0], ys[-1]), Action("answer", text=text)
 
 def _ask_where(askable: _Askable, rng: Random) -> tuple[str, Action]:
-    "Where something is, by its name."
+    "Ask where something is, by its name."
     e = rng.choice(askable.unique)
     x, y = askable.at(e)
     return rng.choice(ASK_WHERE).format(e.name, ROLE_WORDS[e.role]), Action("click", x=float(x), y=float(y))
 
 # %% ../../nbs/09d_datasets.questions.ipynb #55f80fb1
 def _ask_at(askable: _Askable, rng: Random) -> tuple[str, Action]:
-    "What is at a place."
+    "Ask what is at a place."
     e = rng.choice(askable.known)
     return ASK_AT.format(*askable.at(e)), Action("answer", text=element_text(e))
 
 def _ask_in(askable: _Askable, rng: Random) -> tuple[str, Action]:
-    "How something stands, by its name."
+    "Ask how something stands, by its name."
     e = rng.choice([e for e in askable.unique if standing(e)])
     return ASK_IN.format(e.name), Action("answer", text=standing(e).replace('"', "'"))
 
@@ -138,12 +138,12 @@ SHARES = dict(band=.1, where=.45, at=.25, into=.2) # of the questions: finding a
 
 def screen_questions(
     elements: Iterable[Element],      # of the screen, in reading order
-    n: int,                           # how many
-    rng: Random,                      # which
+    n: int,                           # number of questions
+    rng: Random,                      # random numbers that decide which
     fmt: PromptFormat=PromptFormat(), # how places are written
     points: dict[tuple, tuple[float, float]]={}, # an element's box: where to point at it; by default its middle
 ) -> list[tuple[str, Action]]:        # question and answer; fewer than `n` if the screen has not enough to say
-    "Questions that the screen alone answers, no two alike."
+    "Return questions that the screen alone answers, no two alike."
     askable, asked = _Askable.of(elements, fmt.precision, points), {}
     can = dict(band=askable.known, at=askable.known, where=askable.unique, into=[e for e in askable.unique if standing(e)])
     kinds = [k for k in SHARES if can[k]]

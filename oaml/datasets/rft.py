@@ -42,7 +42,7 @@ class RFTError(ValueError):
 RFT_FORMS = ("flat", "corners")  # how boxes are written: [x1, y1, x2, y2], or [[x1, y1], [x2, y2]]
 
 def _numbers(value, n: int) -> bool:
-    "Are these `n` finite numbers?"
+    "Return whether `value` is a list of `n` finite numbers."
     return isinstance(value, list) and len(value) == n and all(
         isinstance(v, int|float) and not isinstance(v, bool) and abs(v) < 1e9 for v in value)  # not NaN, and no screen is larger
 
@@ -51,7 +51,7 @@ def _is_corners(box) -> bool: return isinstance(box, list) and len(box) == 2 and
 
 # %% ../../nbs/09i_datasets.rft.ipynb #89766e7c
 def _one_each(boxes, steps: int, name: str) -> list:
-    "As many boxes as steps, None where there is none. Raises ValueError."
+    "Return as many boxes as steps, None where there is none. Raises ValueError."
     if boxes is None or boxes == []: return [None]*steps
     if not isinstance(boxes, list): raise ValueError(f"{name}: {str(boxes)[:40]!r} is no list of boxes")
     if len(boxes) != steps: raise ValueError(f"{name}: {len(boxes)} boxes for {steps} steps; one for each, or null")
@@ -68,7 +68,7 @@ def read_flat_boxes(
     steps: int=1,       # of the record
     name: str="bbox",   # of the field, for the message
 ) -> list[list|None]:   # for each step its corners [[left, top], [right, bottom]]
-    "The boxes of a record in AgentCPM-GUI's form. Raises ValueError."
+    "Read the boxes of a record in AgentCPM-GUI's form. Raises ValueError."
     def corners(box, where):
         if box is None: return None
         if not _is_flat(box): raise ValueError(f"{where}: {str(box)[:60]} is no [x1, y1, x2, y2]; for corners [[x1, y1], [x2, y2]] "
@@ -83,7 +83,7 @@ def read_corner_boxes(
     steps: int=1,       # of the record
     name: str="bbox",   # of the field, for the message
 ) -> list[list|None]:   # for each step its corners [[left, top], [right, bottom]]
-    "The boxes of a record in the form that AgentCPM-GUI's rewards read. Raises ValueError."
+    "Read the boxes of a record in the form that AgentCPM-GUI's rewards read. Raises ValueError."
     def corners(box, where):
         if box is None: return None
         if not _is_corners(box): raise ValueError(f"{where}: {str(box)[:60]} is no [[x1, y1], [x2, y2]]; for [x1, y1, x2, y2] "
@@ -111,14 +111,14 @@ class RFTRecord:
     id: int|str          # as the file has it; without one, the number of lines before it
     where: str           # file and line
     system: str|None     # the system turn
-    steps: tuple[RFTStep, ...] # in order
+    steps: tuple[RFTStep, ...] # steps in order
     images: dict[str, str]     # key: file, or data:image/png;base64,...
 
     # %% ../../nbs/09i_datasets.rft.ipynb #714f1db1
     def screen(self,
         key: str,          # such as "<image_00>"
     ) -> Image.Image:      # RGB
-        "A screen of the record. Raises RFTError naming the line if it cannot be read."
+        "Open a screen of the record. Raises RFTError naming the line if it cannot be read."
         value = self.images[key]
         try:
             image = open_picture(base64.b64decode(value.partition("base64,")[2], validate=True) if value.startswith("data:") else value)
@@ -129,7 +129,7 @@ class RFTRecord:
 
     # %% ../../nbs/09i_datasets.rft.ipynb #b2616f6e
     def check_step(self,
-        k: int,               # which
+        k: int,               # number of the step, from 0
         size: tuple[int, int],# of its screen, pixels
     ):
         "Raise RFTError unless the boxes of a step fit its screen and its answer."
@@ -151,7 +151,7 @@ class RFTRecord:
         return [Step(t + n, shown, act, None if n else s.solution.get("thought") or None, None if n else targets) for n, act in enumerate(acts)]
 
     def to_episode(self) -> Episode:
-        "The record as an episode. Raises RFTError with a line for each answer that no action says."
+        "Return the record as an episode. Raises RFTError with a line for each answer that no action says."
         steps, wrong = [], []
         for k in range(len(self.steps)):
             try: steps += self._episode_steps(k, float(len(steps)))
@@ -164,7 +164,7 @@ _OPEN, _CLOSE = "<Question>", "</Question>"
 _SCREEN = re.compile(r"<image_\d{1,6}>")
 
 def _question(words: str) -> str:
-    "What is asked in a user's turn. Raises ValueError."
+    "Return what is asked in a user's turn. Raises ValueError."
     start, end = words.lstrip().startswith(_OPEN), words.find(_CLOSE)
     if not start or end < 0: raise ValueError(f"{words[:40]!r} does not begin with {_OPEN}...{_CLOSE}")
     question = words[words.find(_OPEN) + len(_OPEN):end]
@@ -172,7 +172,7 @@ def _question(words: str) -> str:
     return question
 
 def _screen_key(words: str, k: int, images: dict) -> str:
-    "Which image turn `k` shows. Raises ValueError."
+    "Return which image turn `k` shows. Raises ValueError."
     named = _SCREEN.findall(words)
     if len(named) > 1: raise ValueError(f"shows {len(named)} screens, {' and '.join(named[:3])}; one a turn")
     key = named[0] if named else next(iter(images)) if len(images) == 1 and k == 0 else f"<image_{k:02}>"
@@ -181,7 +181,7 @@ def _screen_key(words: str, k: int, images: dict) -> str:
 
 # %% ../../nbs/09i_datasets.rft.ipynb #bc95f365
 def _image_file(value, folder: Path) -> str:
-    "The file of a screen, beside the JSONL or in the parent of its folder; data stay as they are. Raises ValueError."
+    "Return the file of a screen, beside the JSONL or in the parent of its folder; data stay as they are. Raises ValueError."
     if not isinstance(value, str) or not value: raise ValueError(f"{str(value)[:40]!r} is no path")
     if value.startswith("data:"): return value
     places = [folder/value] if Path(value).is_absolute() else [folder/value, folder.parent/value]
@@ -190,7 +190,7 @@ def _image_file(value, folder: Path) -> str:
     return found
 
 def _images(value, folder: Path) -> dict[str, str]:
-    "A record's screens by their keys. Raises ValueError."
+    "Return a record's screens by their keys. Raises ValueError."
     if not isinstance(value, dict) or not value: raise ValueError(f'image: {str(value)[:40]!r} is no object such as {{"<image_00>": "a.png"}}')
     if bad := next((k for k in value if not _SCREEN.fullmatch(k)), None): raise ValueError(f"image: {bad[:40]!r} is no name such as <image_00>")
     files = {}
@@ -201,7 +201,7 @@ def _images(value, folder: Path) -> dict[str, str]:
 
 # %% ../../nbs/09i_datasets.rft.ipynb #464f35ab
 def _turns(conversations) -> tuple[str|None, list[tuple[int, str, str]]]:
-    "The system turn, and for each step where it begins, the user's words and the answer. Raises ValueError."
+    "Return the system turn, and for each step where it begins, the user's words and the answer. Raises ValueError."
     if not isinstance(conversations, list): raise ValueError(f"conversations: {str(conversations)[:40]!r} is no list of turns")
     for i, turn in enumerate(conversations):
         if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
@@ -217,13 +217,13 @@ def _turns(conversations) -> tuple[str|None, list[tuple[int, str, str]]]:
 
 # %% ../../nbs/09i_datasets.rft.ipynb #579e2728
 def _solution(text: str) -> dict:
-    "The fields of a right answer. Raises DialectError."
+    "Return the fields of a right answer. Raises DialectError."
     fields = json_object(text)
     if why := agentcpm_problem(fields): raise DialectError(why)
     return fields
 
 def _steps(turns: list, images: dict) -> list[RFTStep]:
-    "The steps of a conversation, without boxes. Raises ValueError."
+    "Return the steps of a conversation, without boxes. Raises ValueError."
     steps = []
     for k, (at, words, answer) in enumerate(turns):
         try: steps.append(RFTStep(_question(words), words, _screen_key(words, k, images), {}))
@@ -241,7 +241,7 @@ def parse_rft_line(
     boxes: str="flat",     # how boxes are written, one of `RFT_FORMS`
     number: int=0,         # the id of a record without one
 ) -> RFTRecord:
-    "One record. Pictures are looked for, not opened. Raises RFTError."
+    "Parse one record. Pictures are looked for, not opened. Raises RFTError."
     if boxes not in RFT_FORMS: raise ValueError(f"boxes: {boxes!r} is neither {' nor '.join(RFT_FORMS)}")
     try:
         data = json_object(line)
@@ -268,7 +268,7 @@ def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: s
 
 # %% ../../nbs/09i_datasets.rft.ipynb #44ffe67a
 def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    "Number, place and bytes of each line that is not blank. Raises FileNotFoundError."
+    "Yield number, place and bytes of each line that is not blank. Raises FileNotFoundError."
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such file")
     with open(path, "rb") as f:
         for n, line in enumerate(f, 1):
@@ -285,7 +285,7 @@ def read_rft(
     path: str|os.PathLike, # JSONL
     boxes: str="flat",     # how its boxes are written, one of `RFT_FORMS`
 ) -> list[RFTRecord]:
-    "The records of a file. Raises RFTError naming the lines that cannot be used, FileNotFoundError."
+    "Read the records of a file. Raises RFTError naming the lines that cannot be used, FileNotFoundError."
     path, records, wrong = Path(path), [], []
     for n, where, line in _lines(path):
         try: records.append(_record(line, n, where, path.parent, boxes))
@@ -299,13 +299,13 @@ def read_rft(
 def box_form(
     boxes,      # `bbox` or `bbox2` of a record
 ) -> str|None:  # one of `RFT_FORMS`; None if it has no box of either
-    "How boxes are written, by their shape: of the checker, which has nobody to ask."
+    "Return how boxes are written, by their shape: for a checker that is not told the form."
     if _is_corners(boxes): return "corners"
     found = [b for b in boxes if b is not None] if isinstance(boxes, list) else []
     return next((form for form, fits in (("flat", _is_flat), ("corners", _is_corners)) if found and fits(found[0])), None)
 
 def _file_form(path: Path) -> tuple[str, str]:
-    "The form of a file's first box, and where it stands."
+    """Return the form of a file's first box, and where it stands; "flat" if it has none."""
     for n, where, line in _lines(path):
         try: data = json_object(decode_text(line))
         except ValueError: continue
@@ -343,14 +343,14 @@ def fit_size(
     size: tuple[int, int],  # width and height, pixels
     max_side: int|None,     # the longer side afterwards, pixels; None: as it is
 ) -> tuple[int, int]:       # width and height
-    "The size of a picture whose long side is at most `max_side`."
+    "Return the size of a picture whose long side is at most `max_side`."
     w, h = size
     if max_side and h > max_side: w, h = int(w*max_side/h), max_side
     if max_side and w > max_side: w, h = max_side, int(h*max_side/w)
     return w, h
 
 def _content(words: str, key: str, image: Image.Image) -> list[dict]:
-    "A user's turn in parts: its words, and the screen where they name it (else behind them)."
+    "Return a user's turn in parts: its words, and the screen where they name it (else behind them)."
     before, _, after = words.partition(key)
     text = lambda t: [dict(type="text", text=t)] if t else []
     return text(before) + [dict(type="image", image=image)] + text(after)
@@ -374,20 +374,20 @@ class GUIRFTDataset:
     def __getitem__(self,
         index: int, # of the record, from 0
     ) -> dict:
-        "The last turn of a record: id, step_id (0), resolution, bboxs, solution, prompt, next_id (None)."
+        "Return the last turn of a record: id, step_id (0), resolution, bboxs, solution, prompt, next_id (None). Raises IndexError, RFTError."
         if not 0 <= index < len(self): raise IndexError(f"index: {index} is outside 0 to {len(self)-1}")
         return self._sample(index, 0, self.records[index], len(self.records[index].steps)-1, [], None)
 
     # %% ../../nbs/09i_datasets.rft.ipynb #bfa4ae01
     def _shown(self, record: RFTRecord, k: int, max_side: int|None) -> tuple[Image.Image, tuple]:
-        "The screen of step `k` as it is shown, and its size before and after. Raises RFTError."
+        "Return the screen of step `k` as it is shown, and its size before and after. Raises RFTError."
         image = record.screen(record.steps[k].image)
         size = fit_size(image.size, max_side)
         if min(size) < MIN_SIDE: raise RFTError(f"{record.where}: image.{record.steps[k].image}: {image.size} is too narrow for max_side={max_side}")
         return (image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)), (image.size, size)
 
     def _sample(self, index: int, step_id: int, record: RFTRecord, k: int, history: list, next_id: int|None) -> dict:
-        "A sample with the keys of AgentCPM-GUI's training code: step `k` of a record, behind the turns of `history`."
+        "Return a sample with the keys of AgentCPM-GUI's training code: step `k` of a record, behind the turns of `history`."
         image, resolution = self._shown(record, k, self.max_side)
         step = record.steps[k]
         record.check_step(k, resolution[0])
@@ -430,7 +430,7 @@ class GUIMTRFTDataset(GUIRFTDataset):
 
     # %% ../../nbs/09i_datasets.rft.ipynb #d3e16810
     def _past(self, i: int, j: int, shown: bool) -> list[dict]:
-        "The turns of an earlier step. Raises RFTError if what the model answered there is unknown."
+        "Return the turns of an earlier step. Raises RFTError if what the model answered there is unknown."
         record, step, id = self.records[i], self.records[i].steps[j], i + len(self)*j
         words = step.words[step.words.find(_CLOSE) + len(_CLOSE):].lstrip()
         image = self._shown(record, j, self.history_side)[0] if shown else None
@@ -443,7 +443,8 @@ class GUIMTRFTDataset(GUIRFTDataset):
 def rft_rows(
     data: GUIRFTDataset,  # of single steps
 ) -> Iterator[dict]:      # prompt, images, solution, resolution, bboxs, step_id, id
-    "Rows for `datasets.Dataset.from_list` and TRL: one image a row, which the trainer puts before the user's words. Raises TypeError for several steps."
+    """Yield rows for `datasets.Dataset.from_list` and TRL: one image a row, which the trainer puts before the user's words. Raises TypeError for
+    several steps."""
     if isinstance(data, GUIMTRFTDataset): raise TypeError("data: has earlier screens beside the current one; rows are of GUIRFTDataset's single steps")
     for s in data:
         parts = s["prompt"][-1]["content"]
@@ -456,11 +457,11 @@ def rft_rows(
 SCREEN_WORDS = "\n当前屏幕截图:"  # of the seed: what stands before the screen
 
 def _own_target(step: Step) -> Target|None:
-    "The target that a step's action hit, if the record has it."
+    "Return the target that a step's action hit, if the record has it."
     return next((t for t in step.acceptable or [] if t.action == step.action), None)
 
 def _box_pixels(box: tuple|None, size: tuple[int, int], form: str) -> list|None:
-    "A box in pixels, as `form` writes it."
+    "Return a box in pixels, as `form` writes it; None for None."
     if box is None: return None
     px = [int(v) if v == int(v) else v for v in (round(v*n, 6) for v, n in zip(box, size*2))]
     return px if form == "flat" else [px[:2], px[2:]]
@@ -477,7 +478,7 @@ def rft_record(
     boxes: str="flat",        # how boxes are written, one of `RFT_FORMS`
     system: str=RFT_SYSTEM,   # the system turn
 ) -> dict:                    # for a line of JSON
-    "An episode in AgentCPM-GUI's form. Raises RFTError for a step without screen or that the dialect cannot say."
+    "Return an episode in AgentCPM-GUI's form. Raises RFTError for a step without screen or that the dialect cannot say."
     if boxes not in RFT_FORMS: raise ValueError(f"boxes: {boxes!r} is neither {' nor '.join(RFT_FORMS)}")
     if not episode.steps: raise RFTError(f"{episode.id}: has no steps")
     if taken := re.search(re.escape(_CLOSE) + r"|<image_\d+>", episode.goal): raise RFTError(f"{episode.id}: the goal contains {taken[0]}")
@@ -496,7 +497,7 @@ def rft_record(
     return dict(image=images, conversations=turns, **{k: b for k, b in made.items() if b}, id=episode.id)
 
 def _relative(path: str, folder) -> str:
-    "A screen's path from `folder` if it lies inside, else whole."
+    "Return a screen's path from `folder` if it lies inside, else the whole path."
     inside = os.path.relpath(os.path.abspath(path), os.path.abspath(folder)) if Path(path).drive == Path(folder).drive else ".."
     return os.path.abspath(path) if inside.startswith("..") else Path(inside).as_posix()
 
@@ -517,20 +518,20 @@ def write_rft(
 
 # %% ../../nbs/09i_datasets.rft.ipynb #ca088275
 def _box_fractions(box: list|None, size: tuple[int, int], x: float|None, y: float|None) -> tuple|None:
-    "The box, with the action's place in it, which `check_step` lets stand half a thousandth beside it."
+    "Return the box in fractions, widened to the action's place, which `check_step` lets stand half a thousandth beside it."
     if box is None: return None
     x0, y0, x1, y1 = (v/n for v, n in zip((*box[0], *box[1]), size*2))
     return min(x0, x), min(y0, y), max(x1, x), max(y1, y)
 
 def _recorded_actions(fields: dict) -> list[Action]:
-    "What an answer does as oaml records it: each second of a wait, begun ones too, is a WAIT. Raises ValueError."
+    "Return what an answer does as oaml records it: each second of a wait, begun ones too, is a WAIT. Raises ValueError."
     if fields.get("TYPE") == "": raise ValueError("TYPE: is empty")
     return agentcpm_actions(fields, compat=True)
 
 def rft_episodes(
     records: list[RFTRecord], # from `read_rft`
 ) -> tuple[list[Episode], list[str]]: # of those that can be; file, line, step and reason for each answer of the others that no action says
-    "Records as episodes."
+    "Return records as episodes, and what could not be one."
     episodes, refused = [], []
     for record in records:
         try: episodes.append(record.to_episode())
@@ -540,11 +541,11 @@ def rft_episodes(
 # %% ../../nbs/09i_datasets.rft.ipynb #31b6a68e
 def step_row(
     episode: Episode,                 # of an oracle or a person: what they did is right
-    k: int,                           # which step
+    k: int,                           # number of the step, from 0
     fmt: PromptFormat=PromptFormat(), # how the agent is asked
     history: list[Action]|None=None,  # earlier actions that it is told of; None: the episode's own
 ) -> dict:                            # prompt, images, solution, resolution, bboxs, step_id
-    "A step, for rewards with `dialect=\"oaml\"`. Raises RFTError for a step without screen or action."
+    """Return a step as a row for rewards with `dialect="oaml"`. Raises RFTError for a step without screen or action."""
     step = episode.steps[k]
     try: image, answer = step.observation.image(), format_action(step.action, fmt.precision, fmt.dsl_version)
     except (ValueError, OSError) as err: raise RFTError(f"{episode.id}: steps[{k}]: {err}") from None
@@ -557,26 +558,26 @@ def step_rows(
     episodes: list[Episode],          # as of `step_row`
     fmt: PromptFormat=PromptFormat(), # how the agent is asked
 ) -> Iterator[dict]:                  # those of `step_row` and an id, as of `rft_rows`
-    "A row for each step."
+    "Yield a row for each step."
     for n, (e, k) in enumerate((e, k) for e in episodes for k in range(len(e.steps))): yield step_row(e, k, fmt) | dict(id=n)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #d045f688
 def is_rft_file(
     path: str|os.PathLike, # of recorded data
 ) -> bool:
-    "Does the path name a JSONL file, in place of a folder of sessions?"
+    "Return whether the path names a JSONL file, in place of a folder of sessions."
     return Path(path).suffix == ".jsonl"
 
 def rft_form(
     path: str|os.PathLike, # a file
 ) -> str:                  # one of `RFT_FORMS`
-    "How a file's first box is written."
+    "Return how a file's first box is written."
     return _file_form(Path(path))[0]
 
 def recorded_episodes(
     path: str|os.PathLike, # a folder of sessions, or a JSONL file in AgentCPM-GUI's form
 ) -> tuple[list[Episode], dict]: # and what they are made from: kind, sessions, steps, sha256
-    "All episodes of recorded data. Raises RFTError or StoreError naming what cannot be used, FileNotFoundError."
+    "Return all episodes of recorded data. Raises RFTError or StoreError naming what cannot be used, FileNotFoundError."
     path = Path(path)
     if not is_rft_file(path):
         manifest, episodes = load_manifest(path), [e for s in load_sessions(path) for e in s.episodes]
@@ -591,7 +592,7 @@ def recorded_episodes(
 def rft_sample(
     prompt: list[dict], # of a sample of `GUIRFTDataset` or `GUIMTRFTDataset`
 ) -> dict:              # {"images": [...], "messages": [...]}, as adapters take it
-    "A prompt's pictures and words."
+    "Return a prompt's pictures and words as a sample."
     images, messages = [], []
     for turn in prompt:
         parts = [dict(type="text", text=turn["content"])] if isinstance(turn["content"], str) else turn["content"]

@@ -26,7 +26,7 @@ def load_image(
     item,                # path, PIL image, or uint8 array (height, width, 3)
     where: str="image",  # how errors name it
 ) -> np.ndarray:         # uint8 (height, width, 3)
-    "The pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
+    "Return the pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
     if isinstance(item, (str, os.PathLike)):
         try: item = open_picture(item)
         except (OSError, ValueError) as e: raise ValueError(f"{where}: cannot read {e}") from e
@@ -57,7 +57,7 @@ def check_sample(
     sample: dict,             # {"images": [...], "messages": [{"role", "content"}, ...]}
     control: list[str],       # the tokenizer's control tokens
     where: str="sample",      # how errors name it
-    answered: bool=True,      # must the last turn be the assistant's (training) or the user's (acting)?
+    answered: bool=True,      # True: the last turn must be the assistant's (training); False: the user's (acting)
 ) -> dict:                    # the same sample
     "Refuse a `sample` without image or turns, with unknown keys or roles, or with a control token in its text."
     if extra := set(sample) - {"images", "messages"}:
@@ -95,7 +95,7 @@ def _check_message(m: dict, control: list[str], where: str):
 def image_counts(
     sample: dict, # a checked one
 ) -> list[int]:   # for each message, how many of the images, in their order, stand before its words
-    "Where the images of a sample are shown: as its turns say in `images`, else all of them in the first user's."
+    "Return where the images of a sample are shown: as its turns say in `images`, else all of them in the first user's."
     turns = sample["messages"]
     if any("images" in m for m in turns): return [m.get("images", 0) for m in turns]
     first = next(k for k, m in enumerate(turns) if m["role"] == "user")
@@ -105,7 +105,7 @@ def image_counts(
 def chats_of(
     sample: dict,    # {"images": [...], "messages": [...]}
 ) -> list[dict]:     # samples of one chat each, with the same images
-    "The chats of a sample."
+    "Return the chats of a sample, each of which begins with a system turn."
     turns = sample["messages"]
     starts = [k for k, m in enumerate(turns) if m.get("role") == "system"] or [0]
     return [dict(sample, messages=turns[a:b]) for a, b in zip([0, *starts[1:]], [*starts[1:], len(turns)])]
@@ -115,7 +115,7 @@ def padded(
     image: np.ndarray,             # uint8 (height, width, 3)
     sides: tuple[int, int]=(32, 32), # height and width become multiples of these
 ) -> np.ndarray:
-    "The image with its last row and column repeated: places keep their pixels."
+    "Return the image with its last row and column repeated: places keep their pixels."
     down, across = (-n % side for n, side in zip(image.shape, sides))
     return np.pad(image, ((0, down), (0, across), (0, 0)), mode="edge") if down or across else image
 
@@ -134,7 +134,7 @@ class SampleConfig:
     max_question_chars: _Natural=500 # characters of them and their answers; no more are asked beyond
     weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
     recovery: _Share=.45            # share of the episodes that begin disturbed, so that the oracle finds back
-    wrong_goals: _Share=0.          # share of these in which somebody went for another goal
+    wrong_goals: _Share=0.          # share of these that pursued another goal, 0 to 1
     presatisfied: _Share=0.         # share of the episodes whose goal holds at the start, where there are such
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     noise: _Share=.08               # chance of a careless action after each right one

@@ -45,7 +45,7 @@ def first_of(
     targets: Sequence[Target],     # actions that are equally good, from an oracle
     elements: Iterable[Element],   # of the screen, in reading order
 ) -> Target:
-    "Of things that are to be clicked, the one that is read first: a learner can tell which. Otherwise the oracle's."
+    "Return, of things that are to be clicked, the one that is read first: a learner can tell which. Otherwise return the oracle's."
     if targets[0].action.type != "click": return targets[0]
     places = {(e.box, e.role, e.name): k for k, e in enumerate(elements)}
     clicks = [t for t in targets if t.action.type == "click"]
@@ -53,7 +53,7 @@ def first_of(
 
 # %% ../../nbs/09g_datasets.stream.ipynb #c05de5b0
 def other_goals(
-    device: AppDevice, # in an episode
+    device: AppDevice, # device in the middle of an episode
 ) -> list[Goal]:       # one of each other family at most
     "Return what else could be wanted in this episode's world: what its seed gives for other families, if it is about the same."
     app, own = device.app, device.goal
@@ -74,11 +74,11 @@ PLAN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopI
 MISLED_STEPS = 6  # actions towards another goal, at most
 
 def mislead(
-    device: AppDevice, # reset
-    rng: Random,       # decides how
-    share: float=1.,   # chance that somebody goes for another goal, where there is one; else they are careless
+    device: AppDevice, # device that was reset
+    rng: Random,       # random numbers that decide what is done
+    share: float=1.,   # chance of pursuing another goal, where there is one, 0 to 1; else the actions are careless ones
 ):
-    "Leave the state that somebody else might leave."
+    "Leave the device in a state that a user with another goal, or a careless one, might leave."
     goals = other_goals(device) if share and rng.random() < share else []
     if not goals: return disturb(device, rng)
     goal = rng.choice(goals)
@@ -176,16 +176,16 @@ def _seen(step: tuple) -> tuple: return step[1], repr(step[2].action)
 def pick(
     steps: list,   # of an episode
     n: int,        # how many are wanted
-    rng: Random,   # which
+    rng: Random,   # random numbers that decide which
 ) -> list:
-    "`n` of the steps; each at least once before any twice."
+    "Draw `n` of the steps; each at least once before any twice."
     return rng.sample(steps, min(n, len(steps))) + rng.choices(steps, k=max(0, n - len(steps)))
 
 def fitting(
     asked: list[tuple[str, Action]], # questions and answers
     longest: int,                    # characters of all of them
 ) -> list[tuple[str, Action]]:       # the first of them
-    "As many as fit: a batch waits for its longest conversation."
+    "Return as many as fit: a batch waits for its longest conversation."
     used = list(accumulate(len(text) + len(a.text or "") for text, a in asked))
     return [qa for qa, n in zip(asked, used) if n <= longest]
 
@@ -203,7 +203,7 @@ def aim_at_text(
     return replace(act, **places)
 
 def _in_tenths(target: Target) -> Action:
-    "A scroll that begins and goes by tenths of the screen, where that is within its box, and no further than the oracle's."
+    "Return a scroll that begins and goes by tenths of the screen, where that is within its box, and no further than the oracle's."
     act, (x0, y0, x1, y1) = target.action, target.box or (0, 0, 1, 1)
     x, y = round(act.x, 1), round(act.y, 1)
     def shorter(by): return math.copysign(math.floor(abs(by)*10 + 1e-6)/10, by) if abs(by) >= .1 else by
@@ -278,7 +278,7 @@ def chat_sample(
 # %% ../../nbs/09g_datasets.stream.ipynb #c81fd919
 def _screen_sample(device: AppDevice, screen, elements: tuple[Element, ...], target: Target, goals: list[Goal],
                    config: SampleConfig, rng: Random, unquoted: bool=False) -> dict:
-    "One screen of an episode, with its goals and questions."
+    "Return one screen of an episode as a sample, with its goals and questions."
     written = Writing()
     image = np.asarray(device.stage.render(screen, written))
     points = click_points(elements, written.glyphs, device.size)
@@ -291,7 +291,7 @@ def _screen_sample(device: AppDevice, screen, elements: tuple[Element, ...], tar
     return chat_sample(image, labels, asked, config)
 
 def _other_label(app: App, elements: tuple[Element, ...], goal: Goal, points: dict, config: SampleConfig) -> Label|None:
-    "What another goal asks for on a screen; None if that goal is about a world that this screen does not show."
+    "Return what another goal asks for on a screen; None if that goal is about a world that this screen does not show."
     try:
         act = app.plan(elements, goal, [])[0]
         todo = acted_on(app, elements, goal) if config.notes else None
@@ -308,7 +308,7 @@ def episode_samples(
     did: Sequence[Action]=(), # of a visit
     wrong: Sequence[int]=(),  # mistakes among these, counted from 0: half of the screens are theirs
 ) -> list[dict]:          # `config.screens_per_episode` samples, in no order; some twice if the episode is shorter
-    "Screens of one episode, each with its conversation. A pure function of its arguments."
+    "Return screens of one episode, each with its conversation. A pure function of its arguments."
     if app.startswith(SESSIONS): return recorded_samples(app, seed, config)
     rng = Random(f"stream:{app}:{seed}")
     device, steps = walk_enough(app, seed, config, rng, did)
@@ -335,14 +335,14 @@ def recorded_target(
 
 # %% ../../nbs/09g_datasets.stream.ipynb #399c52fe
 def known_seeds(
-    episodes: Iterable[Episode], # recorded by anyone
+    episodes: Iterable[Episode], # episodes recorded by any program or person
 ) -> list[int]:
     "Return the seeds of those that say theirs."
     seeds = [(e.meta or {}).get("seed") for e in episodes]
     return [s for s in seeds if isinstance(s, int)]
 
 def _episodes(folder: str) -> list[Episode]:
-    "The episodes of a session folder as it is now. Raises StoreError, or ValueError where one has no steps."
+    "Return the episodes of a session folder as it is now. Raises StoreError, or ValueError where one has no steps."
     manifest = Path(folder)/"manifest.json"
     return _load_episodes(folder, sha256(manifest.read_bytes()) if manifest.exists() else "")
 
@@ -355,20 +355,21 @@ def _load_episodes(folder: str, version: str) -> list[Episode]:
     return found
 
 def _changed(step: Step) -> list[tuple]:
-    "What a recorded action was done to, if it is about something; keys are not: box, role and name, for another thing may be there later."
+    """Return what a recorded action was done to as box, role and name, for another thing may be there later; empty for keys and for what is about
+    nothing."""
     elements = recorded_elements(step.observation)
     e = reason_of(recorded_target(step, elements), elements)[1] if step.action.type != "key_press" else None
     return [(e.box, e.role, e.name)] if e else []
 
 # %% ../../nbs/09g_datasets.stream.ipynb #2f52d485
 def _recorded_sample(folder: str, episode: Episode, config: SampleConfig, rng: Random) -> dict:
-    "Any screen of a recorded episode. Raises ValueError that names the step."
+    "Return any screen of a recorded episode as a sample. Raises ValueError that names the step."
     k = rng.randrange(len(episode.steps))
     try: return _sample_of_step(folder, episode, k, config, rng)
     except ValueError as e: raise ValueError(f"{folder}: {episode.id}: steps[{k}]: {e}") from None
 
 def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig, rng: Random) -> dict:
-    "The sample of a recorded step. Raises ValueError for a screen of another size."
+    "Return the sample of a recorded step. Raises ValueError for a screen of another size."
     step = episode.steps[k]
     image = np.asarray(step.observation.image())
     if config.size and image.shape[1::-1] != tuple(config.size):
@@ -388,10 +389,10 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
 # %% ../../nbs/09g_datasets.stream.ipynb #73479bd6
 def recorded_samples(
     source: str,          # `SESSIONS` and a folder that `save_sessions` wrote
-    seed: int,            # decides which screens
+    seed: int,            # sampling seed of the screens
     config: SampleConfig=SampleConfig(), # its size must be the recorded screens'
 ) -> list[dict]:          # `config.screens_per_episode` samples
-    "Screens of recorded episodes. Raises StoreError, or ValueError for screens of another size."
+    "Return screens of recorded episodes. Raises StoreError, or ValueError for screens of another size."
     rng, folder = Random(f"stream:{source}:{seed}"), source.removeprefix(SESSIONS)
     chosen = pick(_episodes(folder), config.screens_per_episode, rng)
     return [_recorded_sample(folder, episode, config, rng) for episode in chosen]  # a state costs nothing here
@@ -527,7 +528,7 @@ class Stream(Sequence):
 
     # %% ../../nbs/09g_datasets.stream.ipynb #c88ecabe
     def _made_for(self, k: int) -> int:
-        "Which block is shown as the `k`th: each group of blocks comes `passes` times."
+        "Return which block is shown as the `k`th: each group of blocks comes `passes` times."
         group, at = divmod(k, GROUP*self.passes)
         if self.passes == 1: return k
         use, at = divmod(at, GROUP)
@@ -546,7 +547,7 @@ class Stream(Sequence):
         return [job for shape, first in zip(shapes, firsts) for job in self._episodes_on(shape, range(first, first + self.micro_batch), rng, kinds)]
 
     def _episodes_on(self, shape: ScreenSpec, seeds: Sequence[int], rng: Random, kinds: Random) -> list[tuple]:
-        "Arguments of `make` for an episode of each seed, all on screens of one kind; some are visits instead."
+        "Return arguments of `make` for an episode of each seed, all on screens of one kind; some are visits instead."
         sources, config = shape.sources or self.sources, replace(self.config, size=shape.size)
         chosen = rng.choices(sources, [s.share for s in sources], k=len(seeds))
         jobs = [(s.app + shape.variant, seed, replace(config, family=self._family(s.app, kinds))) for s, seed in zip(chosen, seeds)]
@@ -557,7 +558,7 @@ class Stream(Sequence):
         return [again() if known and rng.random() < self.visited else job for job in jobs]
 
     def _family(self, app: str, rng: Random) -> str|None:
-        "A kind of goal by the stream's shares; None where it has none for this application."
+        "Draw a kind of goal by the stream's shares; None where it has none for this application."
         if not any(name.startswith(f"{app}/") for name in self.families): return None
         kinds = load_app(app).families
         return rng.choices(kinds, [self.families.get(f"{app}/{kind}", 1.) for kind in kinds])[0]
@@ -588,7 +589,7 @@ class Stream(Sequence):
 
     # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
     def _block_samples(self, b: int) -> list[dict]:
-        "The samples of block `b`, made, waited for, or stored from an earlier use."
+        "Return the samples of block `b`, made, waited for, or stored from an earlier use."
         group = b // GROUP
         self._made = {k: v for k, v in self._made.items() if k // GROUP == group} if self.passes > 1 else {}
         if b not in self._made:
@@ -598,7 +599,7 @@ class Stream(Sequence):
         return self._made[b]
 
     def _batched(self, k: int, samples: list[dict]) -> list[dict]:
-        "A block's samples, those of one size and of like length together in micro-batches, these in any order."
+        "Return a block's samples, those of one size and of like length together in micro-batches, these in any order."
         rng = Random(f"order:{self.first_seed}:{k}")
         samples = rng.sample(samples, len(samples))
         samples.sort(key=lambda s: (_shape(s), length_of(s)))
@@ -650,19 +651,19 @@ WORKER_NICENESS = 5 # of the workers: training goes first
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
 def length_of(
-    sample: dict, # any
+    sample: dict, # a sample of any kind
 ) -> int:
     "Return how long its text is: in tokens where workers encoded it, otherwise about, in characters of its messages."
     if "input_ids" in sample: return sum(map(len, sample["input_ids"]))
     return sum(len(m["content"]) for m in sample.get("messages", ()))
 
 def _shape(sample: dict) -> tuple[int, ...]:
-    "Its screen's."
+    "Return the shape of a sample's screen."
     return sample["shape"] if "shape" in sample else (sample["images"][0] if "images" in sample else sample["image"]).shape
 
 # %% ../../nbs/09g_datasets.stream.ipynb #0641e26a
 def _visit_line(visit: Episode) -> str:
-    "What a visit teaches: where, what was done, and which of it was wrong."
+    "Return in a line of JSON what a visit teaches: where, what was done, and which of it was wrong."
     place = visit.place
     return json.dumps(dict(app=place.app, size=place.size, seed=place.seed, did=to_dict(visit.actions), wrong=wrong_steps(visit)), separators=(",", ":"), ensure_ascii=False)
 

@@ -25,7 +25,7 @@ from ..schemas.sessions import Action, Episode
 # %% ../../nbs/15a_evals.baselines.ipynb #c5a94cf1
 class _OneByOne:
     "An agent that answers one view at a time, by `_choose`."
-    name: str  # in tables
+    name: str  # name in tables
     def act(self, views: list[AgentView]) -> list[Action]: return [self._choose(v) for v in views]
 
 # %% ../../nbs/15a_evals.baselines.ipynb #7e527a62
@@ -93,7 +93,7 @@ def fill_slot(
 
 # %% ../../nbs/15a_evals.baselines.ipynb #083b8d8b
 def _line(action: Action, goal: str) -> tuple:
-    "An action without its coordinates: a line of a script."
+    "Return an action without its coordinates: a line of a script."
     return action.type, text_slot(action.text, goal) if action.text else None, action.key, action.dx, action.dy
 
 class Memoriser(_OneByOne):
@@ -116,7 +116,7 @@ class Memoriser(_OneByOne):
 
     @staticmethod
     def _middle(actions: list[Action]) -> dict[str, float]:
-        "The median of each coordinate that the actions (of one type) have."
+        "Return the median of each coordinate that the actions (of one type) have."
         has = [f for f in ("x", "y", "x2", "y2") if getattr(actions[0], f) is not None]
         return {f: median(getattr(a, f) for a in actions) for f in has}
 

@@ -23,7 +23,7 @@ from ..schemas.sessions import Action, Episode, Target
 # %% ../../nbs/15c_evals.closed_loop.ipynb #bf049a07
 @check_arguments
 def run_episodes(
-    agent: Agent,                            # who acts
+    agent: Agent,                            # agent that acts
     make_device: Callable[[], AppDevice],    # a fresh device for each episode
     seeds: Sequence[int],                    # of the episodes
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
@@ -36,7 +36,7 @@ def run_episodes(
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #0d7afd89
 def drawn_again(
-    episode: Episode,            # in an application
+    episode: Episode,            # episode in an application
     device: AppDevice|None=None, # of the same application and look; None: made from the episode's place
 ) -> list[Image.Image]:          # the screen before each action
     "Return the screens of an episode again: applications are pure, so nothing needs to be kept."
@@ -44,7 +44,7 @@ def drawn_again(
     return [Image.fromarray(f.image) for f in (frame, *(device.perform(a) for a in episode.actions[:-1]))]
 
 def _first_screen(episode: Episode, device: AppDevice|None, draw: bool) -> tuple[AppDevice, Frame]:
-    "A device at the first screen of `episode`. Raises ValueError for a device of another application, or with other goals."
+    "Return a device at the first screen of `episode`. Raises ValueError for a device of another application, or with other goals."
     if device is None:
         if episode.place is None: raise ValueError(f"{episode.id}: nobody wrote down where it happened; give its device")
         device = device_at(episode.place)
@@ -55,7 +55,7 @@ def _first_screen(episode: Episode, device: AppDevice|None, draw: bool) -> tuple
     return device, frame
 
 def beside_oracle(
-    episode: Episode,            # in an application
+    episode: Episode,            # episode in an application
     device: AppDevice|None=None, # of the same application, with the same goals; stands before each action when it is yielded; None: made from the place
 ) -> Iterator[tuple[Action, list[Target], bool]]: # each action, what would have been right, and whether it was among that
     "Play an episode again with the oracle beside it; nothing is drawn."
@@ -69,14 +69,14 @@ def beside_oracle(
 def success_ratio(
     episodes: list[Episode], # any number
 ) -> Ratio:
-    "Successes among episodes whose goal was not satisfied at the start."
+    "Return successes among episodes whose goal was not satisfied at the start."
     open_ = [o for o in episodes if not o.presatisfied]
     return Ratio(sum(o.success for o in open_), len(open_))
 
 def false_ratio(
     episodes: list[Episode], # any number
 ) -> Ratio:
-    "Episodes whose agent said DONE and was wrong, among all."
+    "Return episodes whose agent said DONE and was wrong, among all."
     return Ratio(sum(o.ended == "done" and not o.success for o in episodes), len(episodes))
 
 def summarise(

@@ -30,7 +30,7 @@ from ..viz.screens import filmstrip
 
 # %% ../../nbs/15f_evals.conformance.ipynb #5fcabc0f
 def _disturb(device: AppDevice, rng: Random):
-    "What `disturb` does, then up to four actions of any kind: words to the user, right clicks, chords."
+    "Disturb a device as `disturb` does, then by up to four actions of any kind: words to the user, right clicks, chords."
     disturb(device, rng)
     for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.last_elements, ANY_TYPES, ANY_KEYS), draw=False)
 
@@ -98,11 +98,11 @@ LIMITS = dict(memoriser=.05, nearest=.05, random=.10)  # success over an applica
 def known_episodes(
     app: App|str,                      # an application or its name
     screens: str|Path,                 # folder for their screens, which must be there as long as they are used
-    n: int=300,                        # how many
+    n: int=300,                        # number of episodes
     size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show a bar
 ) -> list[Episode]:
-    "Oracle episodes of training seeds, the goal families in turn."
+    "Record oracle episodes of training seeds, the goal families in turn."
     app = load_app(app) if isinstance(app, str) else app
     device = AppDevice(app, size, goals=app.families)
     seeds = tqdm(split_seeds("train", n), desc=f"{app.name} episodes", disable=not progress, leave=False)
@@ -139,7 +139,7 @@ def examine(
 def check_baselines(
     rows: list[dict], # from `examine`
 ):
-    "Raise AssertionError if somebody who does not look gets too far."
+    "Raise AssertionError if an agent that does not look gets too far."
     if not rows: raise ValueError("rows: there are none")
     for r in rows:
         assert r["satisfied"] < r["episodes"], f"{r['app']}, {r['goal_family']}: every goal holds at the start; nothing was measured"
@@ -156,7 +156,7 @@ def check_conformance(
     looks: Iterable[str]=tuple(FAMILIES), # theme families that the oracle plays in
     episodes: int=20,                  # of each goal family that the baselines act in
     known: int=50,                     # of each goal family that they learn from
-    say: Callable[[str], object]|None=None, # told of each phase; None: nobody is
+    say: Callable[[str], object]|None=None, # called with each phase in words; None: phases are not reported
 ) -> list[dict]:                       # rows of `examine`
     "Check contract, oracle, recovery and baselines. Raises ConformanceError that names and shows what fails."
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
@@ -173,7 +173,7 @@ def check_conformance(
     return rows
 
 def _check_contract(app: App, seed: int, goal: str, size: tuple[int, int]):
-    "Raise ConformanceError if `check_app` fails, whatever the application raises."
+    "Raise ConformanceError if `check_app` fails, with any error of the application."
     try: check_app(app, seed, 100, size)
     except Exception as e: raise ConformanceError(f"{app.name}, {goal}: the contract is broken on seed {seed}: {type(e).__name__}: {e}") from e
 

@@ -76,8 +76,8 @@ class Budget:
 class EpisodeAnswers(VLMAdapter):
     "The answers of one episode: those in `file` first, then the model's, which are added to it."
     def __init__(self,
-        adapter: ApiVLMAdapter,   # is asked
-        budget: Budget,           # counts
+        adapter: ApiVLMAdapter,   # adapter that is asked
+        budget: Budget,           # budget that counts what is spent
         file: Path|None=None,     # JSON; None: nothing is stored
         names: dict|None=None,    # what the file must be about: agent, suite, app, seed and more
         answered: Callable[[], None]=lambda: None, # called after each answer
@@ -104,7 +104,7 @@ class EpisodeAnswers(VLMAdapter):
 
     # %% ../../nbs/15i_evals.hosted.ipynb #2da081e6
     def _answer(self, sample: dict, *how) -> str:
-        "The stored answer, or a new one."
+        "Return the stored answer, or a new one. Raises ValueError if it was given to another question."
         question = question_hash(sample)
         if self._next == len(self.rows): self._ask(question, sample, *how)
         row = self.rows[self._next]
@@ -128,7 +128,7 @@ def read_answers(
     file: Path,            # that `EpisodeAnswers` wrote
     names: dict|None=None, # what it must be about; None: anything
 ) -> list[dict]:           # question, text, usage
-    "Stored answers. Raises ValueError naming the file and what differs."
+    "Read stored answers. Raises ValueError naming the file and what differs."
     try:
         saved = json.loads(file.read_text(encoding="utf-8"))
         rows = [dict(question=r["question"], text=r["text"], usage=r["usage"] and asdict(Usage(**r["usage"]))) for r in saved["answers"]]
@@ -144,8 +144,8 @@ def read_answers(
 class HostedAgent:
     "A hosted model as an agent."
     def __init__(self,
-        adapter: ApiVLMAdapter,       # answers
-        name: str,                    # in tables
+        adapter: ApiVLMAdapter,       # adapter that answers
+        name: str,                    # name in tables
         budget: Budget|None=None,     # None: no prices, no limit
         folder: Path|None=None,       # where answers are stored; None: nowhere
     ):
@@ -174,13 +174,13 @@ class HostedAgent:
             return list(pool.map(self._act_once, views))
 
     def _act_once(self, view: AgentView) -> Action:
-        "The next action in one episode."
+        "Return the next action in one episode."
         agent = self._agent(EpisodeAnswers(self.adapter, self.budget))
         agent.policy.parts = self._parts
         return agent.act([view])[0]
 
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
-        "The agent of one episode."
+        "Return the agent of one episode."
         retries = {} if self.adapter.served_by_oaml else dict(retries=0)  # a paid question is asked once
         answers.prompt_format = self.prompt_format
         return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, demonstration=self.demonstrations, **retries), self.name)
@@ -208,7 +208,7 @@ class HostedAgent:
             return list(played), list(predicted)
 
     def _play(self, suite: str, make_device: Callable[[], AppDevice], seed: int, recorded: Episode, answered: Callable[[], None]) -> tuple[Episode, list[Action]]:
-        "One episode, with what its answers and those on the oracle's screens took."
+        "Play one episode, and return it with what its answers and those on the oracle's screens took."
         device = make_device()
         names = dict(agent=self.name, base_url=self.adapter.base_url, temperature=self.adapter.temperature,
                      prompt_format=self.prompt_format, suite=suite, app=device.app.name, seed=seed)
@@ -223,7 +223,7 @@ class HostedAgent:
 def spending(
     episodes: list[Episode], # of a hosted model, or of another: nothing is known of those
 ) -> dict:                   # columns of a results row; None: unknown
-    "Tokens and US dollars of all `episodes`."
+    "Return tokens and US dollars of all `episodes`."
     usages, costs = [e.usage for e in episodes], [e.cost for e in episodes]
     total = sum((Usage(**u) for u in usages), Usage()) if usages and None not in usages else None
     return _spent(total, sum(costs) if costs and None not in costs else None)

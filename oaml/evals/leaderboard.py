@@ -41,20 +41,20 @@ def load_results(
     return rows
 
 def _played(row: dict) -> dict[str, int]:
-    "Episodes of a row of the board by application; an oracle has none where it is at a loss."
+    "Return the episodes of a row of the board by application; an oracle has none where it is at a loss."
     return {app: r["episodes"] for app, r in sorted(row["apps"].items()) if r["episodes"]}
 
 def _played_words(row: dict) -> str:
-    "Which episodes a row of the board is of."
+    "Return in words which episodes a row of the board is of."
     return f"{row['episodes']} episodes from seed {row['first'] or 0} on ({', '.join(f'{app} {n}' for app, n in _played(row).items())})"
 
 def _comparable(a: dict, b: dict) -> bool:
-    "Were two rows of the board measured alike, on the applications that both were measured on?"
+    "Return whether two rows of the board were measured alike, on the applications that both were measured on."
     mine, other = _played(a), _played(b)
     return a["apps"].keys() == b["apps"].keys() and (a["first"] or 0) == (b["first"] or 0) and bool(mine.keys() & other.keys()) and all(mine[k] == other[k] for k in mine.keys() & other.keys())
 
 def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
-    "One row for each (suite, split, agent): the mean, and the success on each application."
+    "Return one row for each (suite, split, agent): the mean, and the success on each application."
     board = {}
     for r in rows:
         if r["goal_family"] != "all": continue

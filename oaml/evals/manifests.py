@@ -24,7 +24,7 @@ def app_hashes(
     episodes: int=MANIFEST_EPISODES, # test episodes, from the first on
     pixels: bool=True, # draw them too; False gives None for it
 ) -> dict[str, str|None]: # "episodes" and "pixels"
-    "Fingerprints of an application's test episodes; of real applications what they begin with, for their pictures are a browser's."
+    "Return fingerprints of an application's test episodes; of real applications what they begin with, for their pictures are a browser's."
     if isinstance(suite, RealSuite): return suite.app_hash(app)
     device, what, look = suite.device(app), hashlib.sha256(), hashlib.sha256()
     for seed in split_seeds("test", episodes):

@@ -57,7 +57,7 @@ class Pages:
     def end(self,
         drivers: list[EpisodeDriver], # of episodes that are over
     ):
-        "The pages go on to others."
+        "Do nothing: the pages go on to other episodes."
 
     def close(self):
         "End the browsers and the threads."
@@ -70,7 +70,7 @@ class Pages:
 MINIWOB_SUITE = "miniwob-v1"
 
 def _task_row(task: str, runs: list[Episode], **names) -> dict:
-    "One results row; `names` are suite, split, first and agent."
+    "Return one results row; `names` are suite, split, first and agent."
     won = Ratio(sum(r.success for r in runs), len(runs))
     acts = [a for r in runs for a in r.actions]
     done = {k: summarise(runs)[k] for k in ("halted", "false_completion", "false_completion_ci")}
@@ -80,9 +80,9 @@ def _task_row(task: str, runs: list[Episode], **names) -> dict:
     return dict.fromkeys(ROW) | names | dict(app=task, goal_family="all") | figures
 
 def evaluate_miniwob(
-    agent: Agent,                    # who acts
+    agent: Agent,                    # agent that acts
     tasks: Sequence[str]|None=None,  # some of `oaml.miniwob.device.ALL_TASKS`; None: the 125 of `TASKS`
-    episodes: int=100,               # for each task
+    episodes: int=100,               # number of episodes for each task
     split: str="test",               # "test", or "validation" while developing
     first: int=0,                    # which seed of the split comes first
     scale: float=1,                  # of the pictures

@@ -86,7 +86,7 @@ class _OnePage:
     def end(self, drivers: list[EpisodeDriver]): self.faults = self.device.faults()
 
 def task_name(
-    task: RealTask, # any
+    task: RealTask, # a task
 ) -> str:           # such as django_admin.add_group.look-2000000
     "Return what an episode of a task is called."
     return f"{task.app}.{task.kind}.{task.condition}-{task.seed}"
@@ -94,7 +94,7 @@ def task_name(
 def play_real_task(
     agent: Agent,          # who acts; it has been shown what it is to be shown
     device: RealAppDevice, # on the task's application
-    task: RealTask,        # any
+    task: RealTask,        # a task
 ) -> Episode:
     "Return the episode. Where the task cannot be done, success is to halt with nothing changed; `meta` says what was wrong in the end, and why it stopped."
     _, kind, condition = real_app_kind(f"{task.app}.{task.kind}.{task.condition}")
@@ -124,7 +124,7 @@ def real_rows(
     return [*rows, *totals, *both, mean_row(totals)]
 
 def evaluate_real_apps(
-    agent: Agent,                  # who acts
+    agent: Agent,                  # agent that acts
     shots: int=0,                  # demonstrations of each kind of task, of training seeds; 0: none is shown
     sets: int=4,                   # matched sets of each kind, 1 to 4
     split: str="test",             # "test", or "validation" while developing
@@ -151,7 +151,7 @@ def evaluate_real_apps(
     return real_rows(played, row_names(suite.name, split, 0, agent, shots)), played
 
 def _play_all(agent: Agent, tasks: Sequence[RealTask], shots: int, known: RealShots, kept: EpisodeFile, progress: bool, say: Callable) -> list[Episode]:
-    "The episodes in the tasks' order, those of the file first read."
+    "Play the tasks that the file does not have, and return the episodes in the tasks' order."
     there = {e.id: e for e in kept.episodes}
     with Chromium(patience=PATIENCE) as chromium, moving_bar(f"{agent_label(agent)}, acting", len(tasks), "episode", progress) as bar:
         devices, taught = {}, None

@@ -47,12 +47,12 @@ def finger_way(
     return max(ways, key=lambda w: ways[w]/far)
 
 def _text_match(a: str, b: str) -> bool:
-    "Is one part of the other, whatever the case?"
+    "Return whether one text is part of the other, in small or capital letters."
     a, b = a.lower().strip(), b.lower().strip()
     return a in b or b in a
 
 def _hits(said: Action, right: Action, boxes: Sequence[Sequence[float]], metric: PublishedMetric) -> bool:
-    "Does a click count as hit?"
+    "Return whether a click counts as a hit."
     def inside(box):
         y, x, h, w = grown_box(list(box))
         return y <= said.y <= y + h and x <= said.x <= x + w
@@ -67,8 +67,8 @@ def _holds(box: list[float], at: Action) -> bool:
 @check_arguments
 def published_match(
     said: Action,                  # of the agent; a failed one has no type
-    right: Action,                 # that was recorded
-    boxes: list|None=None,         # that count as hit, [y, x, height, width]; None: nobody knows
+    right: Action,                 # recorded action
+    boxes: list|None=None,         # boxes that count as hit, [y, x, height, width]; None: unknown
     kind: str="aitz",              # whose rules, one of `PUBLISHED`
 ) -> tuple[bool, bool]:            # the type is right (TM); the action is (EM)
     "Compare two actions as the field's tables do, quirks included. Raises ValueError for a data set without published rules."
@@ -90,7 +90,7 @@ def spot_hit(
     said: Action, # of the agent
     step: Step,   # with the box as its target's
 ) -> bool:
-    "Is a click in the box?"
+    "Return whether a click is in the box."
     x0, y0, x1, y1 = step.acceptable[0].box
     return said.x is not None and x0 <= said.x <= x1 and y0 <= said.y <= y1
 
@@ -99,7 +99,7 @@ def spot_hit(
 class RecordedScore:
     "What an agent's actions on recorded screens are worth; shares from 0 to 1."
     kind: str            # the data set, whose rules are applied
-    steps: int           # that were compared
+    steps: int           # number of steps that were compared
     tm: float            # the type is right, as published; of a data set without published rules: strictly
     em: float            # the action is right, as published; likewise
     strict: float        # the action is right as oaml counts: in the box, or as exact as the record
@@ -112,22 +112,22 @@ class RecordedScore:
                 f"<td>{100*self.tm:.1f}</td><td>{100*self.em:.1f}</td></tr></table><p>strict {100*self.strict:.1f}, whole episodes {100*self.episodes:.1f}</p>")
 
 def _one(said: Action, step: Step, kind: str) -> tuple[bool, bool]:
-    "TM and EM of a step by the rules of its data set."
+    "Return TM and EM of a step by the rules of its data set."
     if kind.startswith("screenspot"): return said.x is not None, spot_hit(said, step)
     if kind in PUBLISHED and step.action.type in UNIFIED: return published_match(said, step.action, (step.observation.meta or {}).get("boxes"), kind)
     return said.type == step.action.type, strict_hit(said, step)
 
 def strict_hit(
     said: Action, # of the agent
-    step: Step,   # recorded
+    step: Step,   # recorded step
 ) -> bool:
-    "Is it one of the step's acceptable actions, as `evals.trajectory_matching` counts?"
+    "Return whether an action is one of the step's acceptable actions, as `evals.trajectory_matching` counts."
     return any(matches(said, t) for t in acceptable(step))
 
 # %% ../../nbs/15m_evals.recorded.ipynb #a02fa754
 @check_arguments
 def score_recorded(
-    episodes: list[Episode],         # recorded
+    episodes: list[Episode],         # recorded episodes
     said: list[list[Action]],        # of the agent, one for each step of each
     kind: str,                       # the data set, such as "aitz"; one without published rules is scored strictly
 ) -> RecordedScore:
@@ -149,7 +149,7 @@ def score_recorded(
 def recorded_kind(
     folder: str|Path, # of imported sessions, or a JSONL file
 ) -> str:
-    "Which data set it is; one without published rules is scored strictly."
+    "Return which data set a folder is; one without published rules is scored strictly."
     return "agentcpm" if is_rft_file(folder) else load_manifest(folder)["meta"].get("kind", "recorded")
 
 def folder_episodes(
@@ -180,7 +180,7 @@ def held_out_episodes(
 
 def agent_actions(
     policy,                   # `AgentPolicy`
-    episode: Episode,         # recorded, with screens
+    episode: Episode,         # recorded episode, with its screens
 ) -> list[Action]:            # one for each step
     "Ask a policy for each step of an episode; the first part of an answer counts."
     acts, before = [], []

@@ -25,7 +25,7 @@ LOOKED_AT = 20 # training seeds for each demonstration that is wanted
 
 @lru_cache(maxsize=256)
 def _recorded(app: str, size: tuple[int, int], look: str|None, family: str, shots: int) -> tuple[tuple[Episode, Demonstration], ...]:
-    "The first training seeds on which there was something to do; the pictures stay for as long as this process."
+    "Record the first training seeds on which there was something to do; the pictures stay for as long as this process."
     device, found = AppDevice(app, size, look, goals=(family,)), []
     for seed in range(LOOKED_AT*shots):
         if len(found) == shots: break
@@ -52,7 +52,7 @@ def app_shots(
 class LiteralReplay(Replay):
     "Every step in its turn; what is not there is passed over."
     def _run(self) -> Course:
-        "All steps, then DONE."
+        "Do all steps that can be done, then DONE."
         self.left, self.k = [], 0
         self.values = dict(self.shown.values)
         with suppress(Halt): self.values |= self._bind()  # what the goal does not give is as it was shown
@@ -63,7 +63,7 @@ class LiteralReplay(Replay):
         yield Action("done")
 
     def _follow(self, step) -> Course:
-        "One step on the screen as it is."
+        "Do one step on the screen as it is; nothing if it finds nothing to act on."
         if step.do == "key": return (yield from self._act(Action("key_press", key=step.value)))
         if step.do == "answer": return (yield from self._act(Action("answer", text=(yield from self._value(step)))))
         found = find_things(step.what, self.values, self.screen)

@@ -58,7 +58,7 @@ class Suite:
     def device(self,
         app: str, # one of `apps`
     ) -> AppDevice:
-        "A device for one of the suite's applications."
+        "Return a device for one of the suite's applications."
         name, look = app + self.variant, None if app in self.held_out else self.family
         return AppDevice(name, self.size, look, goals=load_app(name).families if self.even else None)
 
@@ -77,7 +77,7 @@ SUITES = {s.name: s for s in (
 def load_suite(
     name: str, # a key of `SUITES`, or "real-apps-v1"
 ) -> "Suite | RealSuite":
-    "The suite called `name`. Raises ValueError naming those there are."
+    "Return the suite called `name`. Raises ValueError naming those there are."
     if name == REAL_APPS_SUITE: return RealSuite()
     if name not in SUITES: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(SUITES)}")
     return SUITES[name]
@@ -85,7 +85,7 @@ def load_suite(
 def app_suite(
     app: str, # a name for `load_app`, such as "my_module:Thermostat"
 ) -> Suite:
-    "A suite of one application, every kind of goal in turn; it has no manifest. Raises ValueError as `load_app` does."
+    "Return a suite of one application, every kind of goal in turn; it has no manifest. Raises ValueError as `load_app` does."
     held_out = (app,)*(app.split("@")[0] == HELD_OUT_APP)
     return Suite(f"app:{app}", (app,), getattr(load_app(app), "size", SCREEN_SIZE), held_out=held_out)
 
@@ -95,7 +95,7 @@ REAL_APPS_SUITE = "real-apps-v1"
 @dataclass(frozen=True)
 class RealSuite:
     "Tasks in real applications. A change of any field, or of what a task begins with, is a new name."
-    name: str=REAL_APPS_SUITE                  # with its version
+    name: str=REAL_APPS_SUITE                  # name with its version
     apps: tuple[str, ...]=tuple(REAL_APPS)     # keys of `REAL_APPS`
     size: tuple[int, int]=Look().size          # of the page, CSS pixels, where no look says otherwise
     sets: int=4                                # matched sets of each kind of task
@@ -130,19 +130,19 @@ class Report:
     def of(self,
         family: str, # a goal family, or "all"
     ) -> "Report":
-        "The part of one goal family; all for 'all'."
+        "Return the part of one goal family; all for 'all'."
         if family == "all": return self
         keep = [i for i, e in enumerate(self.played) if e.workflow_id == family]
         return Report(self.app, *([part[i] for i in keep] if part else [] for part in (self.played, self.recorded, self.predicted)))
 
     def scores(self) -> Scores:
-        "Of the recorded steps."
+        "Return the scores of the recorded steps."
         scores = Scores()
         for e, p in zip(self.recorded, self.predicted): scores.add_episode(e, p)
         return scores
 
 def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0) -> list[Report]:
-    "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
+    "Return a report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device, recorded = suite.device(app), []
         with moving_bar(f"{app}, recorded", len(seeds), "recording", progress) as bar:
@@ -152,7 +152,8 @@ def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], 
         return [_report_shown(a, suite, app, recorded, progress, shots) if shots else _report(a, suite, app, seeds, recorded, progress) for a in agents]
 
 def _report_shown(agent: Agent, suite: Suite, app: str, recorded: list[Episode], progress: bool|ProgressReporter, shots: int) -> Report:
-    "What one agent did that was shown each kind of goal before it came. It is measured acting alone, if it reads what no recorded step has."
+    """Return the report of an agent that was shown each kind of goal before it came. It is measured acting alone, if it reads what no recorded step
+    has."""
     parts, device = [], suite.device(app)
     for family in dict.fromkeys(e.workflow_id for e in recorded):
         mine = [e for e in recorded if e.workflow_id == family]
@@ -161,7 +162,7 @@ def _report_shown(agent: Agent, suite: Suite, app: str, recorded: list[Episode],
     return _joined(app, parts)
 
 def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded: list[Episode], progress: bool|ProgressReporter) -> Report:
-    "What one agent did. How many actions the oracle needs is known from its episodes."
+    "Return what one agent did. How many actions the oracle needs is known from its episodes."
     make_device, lengths = partial(suite.device, app), [len(e.steps) for e in recorded]
     if isinstance(agent, HostedAgent): played, predicted = agent.play(suite.name, make_device, seeds, recorded, progress)
     else:
@@ -176,11 +177,11 @@ def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded
 class AgentByName:
     "An agent that each worker of an engine loads for itself, once a thread; only this travels there."
     agent: str # as `load_agent` takes it; none that copies training episodes
-    name: str  # in tables
+    name: str  # name in tables
     probabilities: bool=False # keep those of a policy's answers
 
     def load(self) -> Agent:
-        "The agent. Raises what `load_agent` raises."
+        "Load the agent, once in a process. Raises what `load_agent` raises."
         agents = _LOADED.__dict__.setdefault("agents", {})
         manifest = Path(self.agent)/"manifest.json"
         key = self, manifest.stat().st_mtime_ns if manifest.exists() else None  # trained again, it is another
@@ -198,12 +199,12 @@ def _loaded(agents: Sequence[Agent|AgentByName]) -> list[Agent]:
 EPISODES_A_CALL = 25 # that an engine plays together: of a hundred, four workers get something
 
 def _run_part(agents: list, suite: Suite, progress: bool|ProgressReporter, part: tuple[str, Sequence[int]]) -> list[Report]:
-    "On a worker: a report for each agent, of some seeds of one application."
+    "Return a report for each agent, of some seeds of one application, on a worker."
     return _run_app(_loaded(agents), suite, *part, progress)
 
 @contextmanager
 def _engine_bar(name: str, total: int, calls: Executor, progress: bool) -> Iterator[tuple[tqdm, bool|ProgressReporter]]:
-    "A bar of episodes acted, all other counts beside it; and what the workers of `calls` report to."
+    "Show a bar of episodes acted, all other counts beside it; yield it with what the workers of `calls` report to."
     with moving_bar(name, total, "episode", progress) as bar:
         def show(totals):
             bar.set_postfix({k: v for k, v in totals.items() if k != "episode"})
@@ -212,7 +213,7 @@ def _engine_bar(name: str, total: int, calls: Executor, progress: bool) -> Itera
         with receive_counts(show, progress_host(calls)) as report: yield bar, report
 
 def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor) -> list[list[Report]]:
-    "For each agent its reports, one an application; played by the engine."
+    "Play by the engine, and return for each agent its reports, one an application. Raises ValueError for a hosted model."
     if any(isinstance(a, HostedAgent) for a in agents):
         raise ValueError("engine: a hosted model has threads of its own; say how many by concurrency=")
     parts = [(app, seeds[i:i+EPISODES_A_CALL]) for app in suite.apps for i in range(0, len(seeds), EPISODES_A_CALL)]
@@ -224,7 +225,7 @@ def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bo
     return [[_joined(app, [r for r in mine if r.app == app]) for app in suite.apps] for mine in zip(*played)]
 
 def _joined(app: str, reports: list[Report]) -> Report:
-    "One report of an application from those of its parts."
+    "Return one report of an application from those of its parts."
     return Report(app, *(sum((getattr(r, name) for r in reports), []) for name in ("played", "recorded", "predicted")))
 
 # %% ../../nbs/15d_evals.suites.ipynb #e47738d9
@@ -235,7 +236,7 @@ ROW = ("suite", "app", "goal_family", "split", "first", "agent", "shots", "eyes"
        *spending([]))
 
 def _report_row(report: Report, family: str, **names) -> dict:
-    "One results row; `names` are suite, split, first and agent."
+    "Return one results row; `names` are suite, split, first and agent."
     part = report.of(family)
     row = dict(names, app=report.app, goal_family=family, **summarise(part.played), **part.scores().figures(), **spending(part.played))
     return {k: row[k] for k in ROW}
@@ -244,7 +245,7 @@ def _report_row(report: Report, family: str, **names) -> dict:
 def mean_row(
     rows: list[dict], # of one agent, goal family `all`; older ones lack columns
 ) -> dict:
-    "The mean over applications of their `all` rows. Counts add up; a figure that some row lacks is the others' mean."
+    "Return the mean over applications of their `all` rows. Counts add up; a figure that some row lacks is the others' mean."
     def mean(k):
         values = [r[k] for r in rows if r.get(k) is not None]
         return sum(values)/len(values) if values else None
@@ -260,7 +261,7 @@ def row_names(
     suite: str,          # its name
     split: str,          # of the seeds
     first: int,          # seed of the split
-    agent: Agent|AgentByName, # who acted
+    agent: Agent|AgentByName, # agent that acted
     shots: int=0,        # demonstrations of each kind of goal that it was shown
 ) -> dict:
     "Return what a results row says about who was measured on what; an agent that was shown something has another name."
@@ -269,7 +270,7 @@ def row_names(
     return dict(suite=suite, split=split, first=first, agent=label, shots=shots, eyes=getattr(agent, "eyes", None) or getattr(policy, "eyes", None))
 
 def _suite_rows(suite: Suite, names: dict, reports: list[Report]) -> list[dict]:
-    "A row for each application and goal family, one for each application (`all`), one for the mean."
+    "Return a row for each application and goal family, one for each application (`all`), one for the mean."
     rows, totals = [], []
     for r in reports:
         rows += [_report_row(r, f, **names) for f in load_app(r.app).families if r.of(f).played]
@@ -281,14 +282,14 @@ def _suite_rows(suite: Suite, names: dict, reports: list[Report]) -> list[dict]:
 def evaluate_suite(
     agents: Agent|AgentByName|Sequence[Agent|AgentByName], # act; each an `Agent` or `AgentByName`, no two of one name
     suite: "Suite|RealSuite|str", # what on
-    episodes: int=100,         # for each application
+    episodes: int=100,         # number of episodes for each application
     split: str="test",         # "test", or "validation" while developing
     first: int=0,              # which seed of the split comes first
     progress: bool=False,      # show bars
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
     shots: int=0,              # demonstrations, of training seeds, that each agent is shown of a kind of goal before it is asked
 ) -> tuple[list[dict[str, Any]], list[list[Report]]]: # results rows; for each agent its reports, one an application
-    "Closed loop and offline together, all agents on the same episodes."
+    "Evaluate closed loop and offline together, all agents on the same episodes. Raises ValueError."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
     twice = [n for n, k in Counter(map(agent_label, agents)).items() if k > 1]
     if twice: raise ValueError(f"agents: several are called {twice[0]!r}, and a table could not tell them apart; rename all but one")
@@ -311,7 +312,7 @@ TOTALS = ("app", "agent", "episodes", "success", "halted", "false_completion", "
 def total_rows(
     rows: list[dict], # results rows
 ) -> list[dict]:      # those with goal_family "all"
-    "The rows over all goal families of each application, and their mean if there are several: for a short table."
+    "Return the rows over all goal families of each application, and their mean if there are several: for a short table."
     several = len({r["app"] for r in rows}) > 2
     return [r for r in rows if r["goal_family"] == "all" and (several or r["app"] != "mean")]
 
@@ -327,7 +328,7 @@ def training_episodes(
     progress: bool=False,   # show a bar
     folder: str|Path|None=None, # for their screens; None: a temporary one, which stays
 ) -> list[Episode]:
-    "Undisturbed training episodes of every application of `suite` that may be trained on, for the copying baselines."
+    "Return undisturbed training episodes of every application of `suite` that may be trained on, for the copying baselines."
     def sessions(app):
         goals = load_app(app).families if suite.even else None
         out = folder and Path(folder)/str(suite.apps.index(app))
@@ -344,7 +345,7 @@ def load_agent(
     shots: int=0,                        # with demonstrations, "nearest" knows their screens and no others
     eyes: str="pixels",                  # what a nano sees screens by
 ) -> Agent:
-    "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
+    "Load an agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
     if name.startswith(GUARDED):
         if model_name(name) in (*SHOWN_AGENTS, *_SIMPLE, *COPYING): raise ValueError(f"agent: {name}: a replay asks a model: replay+nano, {_OTHER_MODELS}")
         return GuardedAgent(load_agent(model_name(name), suite, hosted=hosted, eyes=eyes))
@@ -354,7 +355,7 @@ def load_agent(
 _OTHER_MODELS = "or replay+ and the folder of a trained agent, anthropic:MODEL, openai:MODEL"
 
 def _load_agent(name: str, suite: Suite|None, episodes: list[Episode]|None, hosted: dict|None, progress: bool, shots: int) -> Agent:
-    "An agent that asks nobody else, as it sees by itself."
+    "Load an agent that asks no other agent, with the eyes of its own. Raises ValueError or FileNotFoundError."
     if name in SHOWN_AGENTS and (shots or name not in COPYING): return SHOWN_AGENTS[name]()
     if name in _SIMPLE: return _SIMPLE[name]()
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
@@ -374,6 +375,6 @@ def _load_agent(name: str, suite: Suite|None, episodes: list[Episode]|None, host
 def agent_name(
     folder: str|Path, # of a trained agent
 ) -> str:             # its run's name, where it is the `agent` of one
-    "What a trained agent is called in tables."
+    "Return what a trained agent is called in tables."
     folder = Path(folder).resolve()
     return folder.parent.name if folder.name == "agent" else folder.name

@@ -23,16 +23,16 @@ from ..schemas.sessions import Action, Episode, Step, Target, scroll_direction
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #37b16416
 POINTING_TYPES = ("click", "double_click", "right_click", "long_press", "move")  # a place inside a box is what counts
 TEXT_TYPES = ("type", "answer")                                               # the exact text is what counts
-CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near enough where nobody recorded a box
+CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near enough where no box is recorded
 
 def matches(
-    action: Action,              # predicted
+    action: Action,              # predicted action
     target: Target,              # one acceptable action
     radius: float=CLICK_RADIUS,  # how near to a place without a box, in screen lengths
 ) -> bool:
     "Return whether `action` is the target's: same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
-    if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right action
+    if action.type != want.type or want.type == "failed": return False  # what could not be read is never a right action
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
     if want.type == "drag": return _hits(action, target, radius) and _hits(_end(action), Target(_end(want), target.to_box),
                                                                            radius)
@@ -46,19 +46,19 @@ def _hits(action: Action, target: Target, radius: float=0.) -> bool:
     return target.box[0] <= action.x < target.box[2] and target.box[1] <= action.y < target.box[3]
 
 def _end(drag: Action) -> Action:
-    "Where it ends, as a click."
+    "Return where a drag ends, as a click."
     return Action("click", x=drag.x2, y=drag.y2)
 
 def distance_between(
-    a: Action, # with a place
-    b: Action, # another
+    a: Action, # action with a place
+    b: Action, # another action with a place
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
     "Return how far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(
-    step: Step,       # recorded by anyone
+    step: Step,       # step recorded by any program or person
 ) -> list[Target]:
     "Return every right action at `step`; on data without that record, the action that was taken (a click then has no box to hit)."
     return step.acceptable or [Target(step.action)]
@@ -71,7 +71,7 @@ class Ratio:
     tries: int=0  # how often it was asked
 
     def add(self,
-        hit: bool, # one more try: was it right?
+        hit: bool, # whether one more try was right
     ):
         "Count a try."
         self.hits += bool(hit)
@@ -90,10 +90,10 @@ class Ratio:
 class Mean:
     "The mean of numbers. None given: no figure."
     total: float=0. # their sum
-    count: int=0    # how many
+    count: int=0    # number of values
 
     def add(self,
-        number: float, # one more
+        number: float, # one more value
     ):
         "Count a number."
         self.total += number
@@ -109,7 +109,7 @@ def wilson(
     tries: int,            # at least 1
     confidence: float=.95, # of the interval
 ) -> tuple[float, float]:  # low and high, 0 to 1
-    "Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1. Raises ValueError for no share."
+    "Return Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1. Raises ValueError for no share."
     if not 0 <= hits <= tries or not tries: raise ValueError(f"hits, tries: {hits} of {tries} is no share")
     z = NormalDist().inv_cdf((1+confidence)/2)
     p, d = hits/tries, 1 + z*z/tries
@@ -130,7 +130,7 @@ class Scores:
     radius: float=CLICK_RADIUS                   # screen lengths
 
     def add_episode(self,
-        episode: Episode,        # recorded
+        episode: Episode,        # recorded episode
         predicted: list[Action], # one for each of its steps
     ):
         "Count an episode's predictions."
@@ -138,9 +138,9 @@ class Scores:
         if right: self.episode.add(all(right))
 
     def add_step(self,
-        step: Step,     # recorded
-        action: Action, # predicted
-    ) -> bool:          # was it an acceptable action?
+        step: Step,     # recorded step
+        action: Action, # predicted action
+    ) -> bool:          # whether the action was an acceptable one
         "Count one prediction."
         targets = acceptable(step)
         right = any(matches(action, t, self.radius) for t in targets)
@@ -167,13 +167,13 @@ class Scores:
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #79d15a0e
 def _recorded_view(episode: Episode, k: int) -> AgentView:
-    "What an agent gets of a recorded step, its screen's elements if they were recorded."
+    "Return what an agent gets of a recorded step, its screen's elements if they were recorded."
     seen = episode.steps[k].observation
     elements = recorded_elements(seen) if (seen.meta or {}).get("elements") is not None else None
     return AgentView(np.asarray(seen.image()), episode.goal, [s.action for s in episode.steps[:k]], elements=elements)
 
 def predict_steps(
-    agent: Agent,             # predicts
+    agent: Agent,             # agent that predicts
     episodes: list[Episode],  # recorded, with their screens
     progress: bool|ProgressReporter=False, # show a bar, here or where the reporter says
 ) -> list[list[Action]]:      # a list for each episode, an action for each step
@@ -189,12 +189,12 @@ def predict_steps(
 
 @check_arguments
 def match_trajectories(
-    agent: Agent,             # predicts
+    agent: Agent,             # agent that predicts
     episodes: list[Episode],  # recorded; without acceptable actions, each is held to the action that was taken
     progress: bool=False,     # show a bar
     radius: float=CLICK_RADIUS, # how near a click must be where there is no box, in screen lengths
 ) -> Scores:
-    "Offline evaluation: predictions on recorded screens against every acceptable action."
+    "Score predictions on recorded screens against every acceptable action. Raises ValueError for a negative radius."
     if not radius >= 0: raise ValueError(f"radius: {radius} is not a number from 0 up")
     scores = Scores(radius=radius)
     for e, predicted in zip(episodes, predict_steps(agent, episodes, progress)): scores.add_episode(e, predicted)

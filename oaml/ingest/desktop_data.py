@@ -30,7 +30,7 @@ def _fraction(value, name: str) -> float:
     raise ValueError(f"{name}: {value!r} is no fraction of the screen, 0 to 1")
 
 def _arguments(names: tuple[str, ...], args: tuple, kwargs: dict) -> dict:
-    "Arguments by name. Raises ValueError for one that is not there."
+    "Return arguments by name. Raises ValueError for one that is not there."
     given = dict(zip(names, args)) | kwargs
     if len(args) > len(names) or (other := [k for k in given if k not in names]): raise ValueError(f"{other[0] if len(args) <= len(names) else 'an argument'!r} is none of its arguments, {', '.join(names)}")
     return given
@@ -50,7 +50,7 @@ def code_actions(
     return acts
 
 def _called(name: str, args: tuple, kwargs: dict, acts: list[Action]) -> list[Action]:
-    "The actions of one call; a drag takes the move before it."
+    "Return the actions of one call; a drag takes the move before it out of `acts`. Raises ValueError."
     if name in (*_PRESSES, "dragTo"):
         given = _arguments(("x", "y", "button", "clicks", "duration"), args, kwargs)
         x, y = (_fraction(given.get(k), k) for k in "xy")
@@ -75,14 +75,14 @@ def _called(name: str, args: tuple, kwargs: dict, acts: list[Action]) -> list[Ac
 
 # %% ../../nbs/08i_ingest.desktop_data.ipynb #f05389a8
 def _net_screen(file: Path, name: str, where: str) -> Path:
-    "A screen by its name: beside the file, or in a folder of images."
+    "Return the path of a screen by its name: beside the file, or in a folder of images. Raises DataError."
     if Path(name).name != name: raise DataError(f"{where}: {name!r} is no file's name")
     for folder in (file.parent, file.parent/"images", *sorted(p for p in file.parent.glob("*image*") if p.is_dir())):
         if (folder/name).is_file(): return folder/name
     raise DataError(f"{where}: there is no screen {name!r} beside {file} or in a folder of images there")
 
 def _net_episode(file: Path, n: int, line: str) -> RecordedEpisode:
-    "The episode of a line."
+    "Return the episode of a line. Raises DataError."
     where = f"{file}, line {n}"
     with placed(where): row = Found(read_json(line, str(file), dict, n), where)
     steps: list[Step] = []
@@ -99,7 +99,7 @@ def _net_episode(file: Path, n: int, line: str) -> RecordedEpisode:
     with placed(where): return RecordedEpisode(Episode(row["task_id"].text(), row["instruction"].text(), steps, success=success), {})
 
 def _lines(files: list[Path]) -> Iterator[tuple[Path, int, str]]:
-    "Each line of files, one at a time."
+    "Yield each line of files, one at a time, with its file and number."
     for file in files:
         with open(file, encoding="utf-8", errors="surrogateescape", newline="\n") as f:
             for n, line in enumerate(f, 1):
@@ -137,7 +137,7 @@ def write_agentnet(
 
 # %% ../../nbs/08i_ingest.desktop_data.ipynb #c9cc2d13
 def _spot_box(found: Found, form: str, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    "The box, in fractions."
+    "Return the box in fractions. Raises DataError for one outside of the screen."
     most = (1., 1.) if form == "fractions" else size
     a, b, c, d = (found[k].number(0, most[k % 2]) for k in range(4))
     x0, y0, x1, y1 = (a, b, a + c, b + d) if form == "sides" else (a, b, c, d)
@@ -145,7 +145,7 @@ def _spot_box(found: Found, form: str, size: tuple[int, int]) -> tuple[float, fl
     return x0/most[0], y0/most[1], min(1., x1/most[0]), min(1., y1/most[1])
 
 def _spot_episode(row: Found, n: int, file: Path, form: str) -> RecordedEpisode:
-    "The episode of a question."
+    "Return the episode of a question: one click on the middle of its box. Raises DataError."
     name = (row.get("img_filename") or row["file_name"]).text()
     folders = (file.parent, file.parent/"images", file.parent.parent/"images", *sorted(file.parent.glob("*imgs*")))
     screen = next((f/name for f in folders if (f/name).is_file()), None)
@@ -195,7 +195,7 @@ def write_screenspot(
 _WEB_COLUMNS = ("annotation_id", "confirmed_task", "operation", "pos_candidates", "screenshot", "website")
 
 def _rect(candidate: Found, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    "The box of a candidate, in fractions."
+    "Return the box of a candidate, in fractions. Raises DataError."
     text = candidate["attributes"].inner()["bounding_box_rect"]
     try: x, y, w, h = (float(v) for v in text.text().split(","))
     except ValueError: text.refuse(f"{text.value!r} is no x,y,width,height")
@@ -204,7 +204,7 @@ def _rect(candidate: Found, size: tuple[int, int]) -> tuple[float, float, float,
     return box
 
 def _web_actions(operation: Found, x: float, y: float) -> list[Action]:
-    "The actions of a step on an element."
+    "Return the actions of a step on an element. Raises DataError."
     kind, value = operation["op"].text(), operation.get("value")
     original = operation.get("original_op")
     kind = original.text() if original and original.value in ("HOVER", "ENTER") else kind
@@ -218,7 +218,7 @@ def _web_actions(operation: Found, x: float, y: float) -> list[Action]:
     operation["op"].refuse(f"{kind!r} is none of CLICK, HOVER, ENTER, TYPE, SELECT")
 
 def _web_episode(rows: list[Found]) -> RecordedEpisode:
-    "The episode of rows of one task."
+    "Return the episode of one task's rows. Raises DataError."
     from io import BytesIO
     steps, pictures = [], {}
     for k, row in enumerate(rows):
@@ -237,7 +237,7 @@ def _web_episode(rows: list[Found]) -> RecordedEpisode:
         return RecordedEpisode(Episode(first["annotation_id"].text(), first["confirmed_task"].text(), steps, meta=dict(website=first["website"].text())), pictures)
 
 def _web_tasks(files: list[Path]) -> Iterator[list[Found]]:
-    "The rows of each task, as a stream."
+    "Yield the rows of each task, one task at a time. Raises ImportError without pyarrow, DataError."
     try: import pyarrow.parquet as parquet
     except ImportError: raise ImportError("pyarrow is missing, which reads parquet: pip install pyarrow") from None
     def rows():
@@ -287,14 +287,14 @@ def _database(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
 
 def _screen_at(db: sqlite3.Connection, t: float, where: str) -> tuple[str, bytes]:
-    "Name and bytes of the last screen not after `t`."
+    "Return name and bytes of the last screen not after `t`. Raises DataError if there is none."
     row = db.execute("select id, png_data from screenshot where timestamp <= ? and png_data is not null order by timestamp desc limit 1", (t,)).fetchone()
     if row is None: raise DataError(f"{where}: there is no screen before it in the database; record with screenshots, since videos are not read")
     if not isinstance(row[1], bytes): raise DataError(f"{where}: its screen is no picture")
     return str(row[0]), row[1]
 
 def _key_action(event: Found, held: set) -> list[Action]:
-    "The actions of a key that goes down."
+    "Return the actions of a key that goes down; a modifier gives none and is added to `held`."
     char, name = event.get("key_char"), event.get("key_name")
     label = (name or char or event["key_name"]).text()
     word = label.removeprefix("Key.").lower().removesuffix("_l").removesuffix("_r")
@@ -305,7 +305,7 @@ def _key_action(event: Found, held: set) -> list[Action]:
         return [from_desktop_key("+".join([*chord, *["shift"]*("shift" in held and bool(name)), char.text().lower() if char and not name else word]))]
 
 def _capture_acts(events: list[Found], size: tuple[float, float]) -> Iterator[tuple[Found, Action]]:
-    "Actions with the events at which they begin."
+    "Yield actions with the events at which they begin. Raises DataError."
     held, down = set(), None
     def at(event): return tuple(event[k].number(0, n)/n for k, n in zip(("mouse_x", "mouse_y"), size))
     for event in events:
@@ -330,7 +330,7 @@ def _capture_acts(events: list[Found], size: tuple[float, float]) -> Iterator[tu
             case other: event["name"].refuse(f"{other!r} is no event of a capture")
 
 def _joined(acts: Iterator[tuple[Found, Action]], seconds: float) -> list[tuple[Found, Action]]:
-    "Characters in a row become one text, two clicks at one place within `seconds` a double click."
+    "Join characters in a row to one text, and two clicks at one place within `seconds` to a double click."
     out: list[tuple[Found, Action]] = []
     for event, act in acts:
         last = out[-1] if out else None
@@ -342,7 +342,7 @@ def _joined(acts: Iterator[tuple[Found, Action]], seconds: float) -> list[tuple[
 
 # %% ../../nbs/08i_ingest.desktop_data.ipynb #c07497f2
 def _capture_episode(path: Path) -> RecordedEpisode:
-    "The episode of a recording."
+    "Return the episode of a recording. Raises DataError."
     try:
         with closing(_database(path)) as db:
             db.row_factory = sqlite3.Row

@@ -51,11 +51,11 @@ def parse_engine(
 class InlineEngine(Executor):
     "Calls at once, in the caller's thread."
     def submit(self,
-        fn: Callable, # called now
+        fn: Callable, # function that is called now
         /,
         *args,        # of it
         **kwargs,     # of it
-    ) -> Future:      # is done
+    ) -> Future:      # future that is done
         "Return what the call gave, or the error that it raised."
         future = Future()
         try: future.set_result(fn(*args, **kwargs))
@@ -63,17 +63,17 @@ class InlineEngine(Executor):
         return future
 
     def map(self,
-        fn: Callable,       # called for each
+        fn: Callable,       # function that is called for each
         *iterables,         # of arguments
         timeout: float|None=None, # unused; the interface has it
         chunksize: int=1,   # unused; the interface has it
     ) -> Iterator:
-        "Results in order, each made when it is asked for."
+        "Return results in order, each made when it is asked for."
         return map(fn, *iterables)
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec000c
 def _start_worker(niceness: int):
-    "In a new process: leave Ctrl-C to the parent, and end when it ends, however that is."
+    "Prepare a new process: leave Ctrl-C to the parent, and end when the parent ends."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if niceness and hasattr(os, "nice"): os.nice(niceness)
     Thread(target=_follow_parent, daemon=True).start()
@@ -131,7 +131,7 @@ def join_ray(
     ray.init(address, **quiet)
 
 def _patiently(start: Callable) -> Any:
-    "What `start` gives; Ray gives up after half a minute, and a busy machine may need longer."
+    "Return what `start` gives, after several tries: Ray gives up after half a minute, and a busy machine may need longer."
     import ray
     for _ in range(_STARTS - 1):
         try: return start()
@@ -193,7 +193,7 @@ class RayEngine(Executor):
         if self.joined and wait and ray.is_initialized(): ray.shutdown()
 
 def _carry_out(fn: Callable, args: tuple, kwargs: dict) -> tuple[Any, Exception|None]:
-    "On a worker: what the call gave, and what it raised; an error of its own is no reason to try again."
+    "Carry out a call on a worker and return its result and its error; an error of its own is no reason to try again."
     try: return fn(*args, **kwargs), None
     except Exception as e: return None, e
 
@@ -228,7 +228,7 @@ class ActorEngine(RayEngine):
         *,
         cancel_futures: bool=False, # unused: all of them are
     ):
-        "End the process, whatever it does."
+        "End the process, even in the middle of a call."
         import ray
         self._over = True
         if ray.is_initialized(): ray.kill(self._actor)
@@ -239,7 +239,7 @@ class _Actor:
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0018
 def _new_engine(spec: EngineSpec) -> Executor:
-    "The engine that `spec` names."
+    "Return the engine that `spec` names."
     if spec.kind == "ray": return RayEngine(spec.address)
     if spec.kind == "processes": return ProcessEngine(spec.workers)
     return ThreadPoolExecutor(spec.workers or os.cpu_count() or 1, "oaml-engine")
@@ -248,7 +248,7 @@ def _new_engine(spec: EngineSpec) -> Executor:
 def open_engine(
     engine: str|Executor|None, # a word, see `ENGINE_FORMS`; or one that is open; None: `InlineEngine`
 ) -> Iterator[Executor]:
-    "An engine for the time of a `with`. Raises ValueError, and ImportError or OSError where Ray is not there."
+    "Open an engine for the time of a `with`. Raises ValueError, and ImportError or OSError where Ray is not there."
     if isinstance(engine, Executor): return (yield engine)
     made = InlineEngine() if engine is None else _new_engine(parse_engine(engine))
     try: yield made
@@ -260,7 +260,7 @@ def open_engine(
 # %% ../../nbs/08b_ingest.engines.ipynb #b0e3dcc8
 @dataclass(frozen=True)
 class ProgressReporter:
-    "Reports counts from a worker to whoever runs `receive_counts`; it travels with a call's arguments."
+    "Reports counts from a worker to the process that runs `receive_counts`; it travels with a call's arguments."
     host: str                    # that receives
     port: int                    # where it listens, UDP
     token: str=field(repr=False) # a datagram without it is ignored
@@ -275,7 +275,7 @@ class ProgressReporter:
 _DATAGRAM = 4096 # bytes of a report, at most
 
 def _add_up(listening: socket.socket, report: ProgressReporter, over: Event, show: Callable):
-    "In a thread: sum the reports until it is `over`, and an empty one says that there are no more."
+    "Sum the reports, in a thread, until it is `over` and an empty report says that there are no more."
     totals = Counter()
     while True:
         try: token, counts = read_json(listening.recv(_DATAGRAM))
@@ -309,7 +309,7 @@ def receive_counts(
 def progress_host(
     calls: Executor, # an engine
 ) -> str:
-    "This machine, as the engine's workers reach it."
+    "Return this machine's address, as the engine's workers reach it."
     if not isinstance(calls, RayEngine): return "127.0.0.1"
     import ray
     return ray.util.get_node_ip_address()

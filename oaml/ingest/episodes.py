@@ -24,7 +24,7 @@ def episode_line(
     return to_json(with_paths(episode, lambda p: path_within(p, folder))) + "\n"
 
 def save_episodes(
-    episodes: Iterable[Episode], # of any kind
+    episodes: Iterable[Episode], # episodes of any kind
     path: str|os.PathLike[str],       # of a .jsonl file, replaced
 ) -> None:
     "Write episodes, a line each, whole or not at all. Raises OSError."
@@ -38,7 +38,7 @@ def load_episodes(
     return [_read_line(text, Path(path), n) for n, text in enumerate(lines, 1) if text.strip()]
 
 def _read_line(text: bytes, path: Path, n: int) -> Episode:
-    "The episode of line `n`."
+    "Return the episode of line `n`. Raises ValueError naming file and line."
     fields, where = read_json(text, str(path), dict, n), f"{path}, line {n}"
     if "goal_family" in fields: return _of_outcome(fields, where)
     if "did" in fields: return _of_visit(fields, where)
@@ -46,7 +46,7 @@ def _read_line(text: bytes, path: Path, n: int) -> Episode:
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #d0e7424a
 def append_episode(
-    episode: Episode,       # that has ended
+    episode: Episode,       # an episode that has ended
     path: str|os.PathLike,  # of a .jsonl file; made if missing
 ):
     "Write an episode at the end of a file, in one piece: several threads and processes may. Raises OSError."
@@ -68,7 +68,7 @@ class EpisodeFile:
             raise ValueError(f"{self.path}: its episodes are those of {other}, not of {agent}; choose another file")
 
     def add(self,
-        episode: Episode, # that has ended
+        episode: Episode, # an episode that has ended
     ):
         "Write it at the end. Raises OSError."
         append_episode(episode, self.path)
@@ -76,7 +76,7 @@ class EpisodeFile:
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #a22f3232
 def _of_outcome(old: dict, where: str) -> Episode:
-    "The episode of a line that an earlier oaml wrote beside its results."
+    "Return the episode of a line that an earlier oaml wrote beside its results. Raises SchemaError."
     try:
         made, actions = old.get("device") or {}, from_dict(list[Action], old["actions"], f"{where}: actions")
         place = Place("app", made.get("app") or old["app"], old["seed"], made.get("size"), made.get("family"), made.get("goals"))
@@ -89,7 +89,7 @@ def _of_outcome(old: dict, where: str) -> Episode:
     except (KeyError, TypeError) as e: raise SchemaError([f"{where}: is no episode ({type(e).__name__}: {e})"]) from None
 
 def _of_visit(old: dict, where: str) -> Episode:
-    "The episode of a line that an earlier `oaml dagger` wrote."
+    "Return the episode of a line that an earlier `oaml dagger` wrote. Raises SchemaError."
     try:
         device = device_at(place := Place("app", old["app"], old["seed"], old["size"]))
         device.reset(place.seed, draw=False)

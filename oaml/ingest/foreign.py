@@ -61,7 +61,7 @@ class Found:
     def __repr__(self): return f"Found({short(self.value)}, {self.where!r})"
 
     def refuse(self,
-        why: str, # it is wrong
+        why: str, # what is wrong with it
     ):
         "Raise DataError."
         raise DataError(f"{self.where}: {why}")
@@ -126,7 +126,7 @@ class DataFormat:
     name: str           # such as "android_control"
     read: Callable[[Path], Iterator[RecordedEpisode]] # a folder or file -> its episodes, as a stream; raises DataError
     source: str         # where it is from
-    license: str        # under which it may be used, as its authors say; whoever imports it reads the terms there
+    license: str        # under which it may be used, as its authors say; read the terms there before importing it
     layout: str         # what the folder looks like
 
 DATA_FORMATS: dict[str, DataFormat] = {}
@@ -143,7 +143,7 @@ BOX_GROWTH, NEAREST_BOXES = 1.2, 5 # as the field's evaluators have them
 
 def grown_box(
     box: list[float], # [y, x, height, width], fractions of the screen
-) -> list[float]:     # likewise
+) -> list[float]:     # [y, x, height, width], fractions of the screen, each 0 to 1
     "Enlarge a box as the field's evaluators do: from its middle, cut at the top and left, and never larger than the screen."
     y, x, h, w = box
     dy, dx = (BOX_GROWTH - 1)*h, (BOX_GROWTH - 1)*w
@@ -180,8 +180,8 @@ def recorded_steps(
     actions: list[Action],      # of one decision, on one screen
     image_path: str,            # of the screen
     t: float,                   # time of the first, seconds; each further one is a second later
-    thought: str|None=None,     # before the first
-    boxes: list[list[float]]|None=None, # that count as hit, for the first action; None: nobody knows
+    thought: str|None=None,     # thought before the first action
+    boxes: list[list[float]]|None=None, # boxes that count as hit for the first action, fractions [y, x, height, width]; None: unknown
     target: tuple|None=None,    # box of what the first action is at: left, top, right, bottom
     **meta,                     # of the observation; None is left out
 ) -> list[Step]:
@@ -199,7 +199,7 @@ class ImportReport:
     kind: str               # of the format
     folder: str             # of the sessions
     episodes: int = 0       # imported
-    steps: int = 0          # of them
+    steps: int = 0          # number of steps
     refused: list[str] = field(default_factory=list) # file, place and reason, a line each; only with `skip`
 
     def __repr__(self):
@@ -221,7 +221,7 @@ def _kept_screen(
     return str(path)
 
 def _with_own_screens(recorded: RecordedEpisode, folder: Path) -> Episode:
-    "The episode with its screens in the folder."
+    "Return the episode with its screens copied into the folder."
     known: dict[str, str] = {}
     def own(path):
         if path not in known:
@@ -237,7 +237,7 @@ def _episodes(
     limit: int|None, # episodes
     refused: list[str]|None, # collects what is wrong; None: raise
 ) -> Iterator[RecordedEpisode]:
-    "Episodes of a reader, which goes on behind a bad one if `refused` collects."
+    "Yield a reader's episodes; if `refused` collects, the reader goes on behind a bad one."
     stream = fmt.read(path) if refused is None else fmt.read(path, refused.append)
     yield from islice(stream, limit)
 
@@ -303,7 +303,8 @@ def _plain_episode(folder: Path) -> RecordedEpisode:
 PIXELS = dict(x=0, x2=0, dx=0, y=1, y2=1, dy=1)  # places and distances of an action: which of width and height they are parts of
 
 def _jsonl_steps(folder: Path) -> Iterator[Step]:
-    "The steps of actions.jsonl: {screen, type, ...} a line, with the fields of an `Action`; \"unit\": \"px\" if its places are pixels."
+    """Yield the steps of actions.jsonl: {screen, type, ...} a line, with the fields of an `Action`; "unit": "px" if its places are pixels. Raises
+    DataError."""
     for n, line in enumerate(read_text_file(folder/"actions.jsonl").split("\n"), 1):
         if not line.strip(): continue
         where = f"{folder/'actions.jsonl'}, line {n}"

@@ -76,7 +76,7 @@ def write_records(
 
 # %% ../../nbs/08h_ingest.phone_data.ipynb #f31b7e30
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    "A number in seven bits a byte, and the place behind it."
+    "Return a number in seven bits a byte, and the place behind it. Raises ValueError."
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data): raise ValueError("a message ends inside a number")
@@ -102,7 +102,7 @@ def message_fields(
         yield tag >> 3, value
 
 def _signed(value: int) -> int:
-    "A whole number that may be negative, in 64 bits."
+    "Return a whole number of 64 bits as a signed one."
     return value - 2**64 if value >= 2**63 else value
 
 def _bytes(value) -> memoryview:
@@ -122,7 +122,7 @@ def read_example(
     return features
 
 def _values(kind: int, values: memoryview) -> list:
-    "The values of a list of bytes (1) or of whole numbers (3)."
+    "Return the values of a list of bytes (1) or of whole numbers (3)."
     if kind == 1: return [bytes(_bytes(v)) for n, v in message_fields(values) if n == 1]
     numbers: list = []
     for n, v in message_fields(values) if kind == 3 else ():
@@ -181,7 +181,7 @@ _CONTROL_KEYS = dict(navigate_back="BACK", navigate_home="HOME", keyboard_enter=
 _CONTROL_SCROLLS = dict(down=(0., .5), up=(0., -.5), right=(.5, 0.), left=(-.5, 0.))
 
 def _control_action(fields: Found, size: tuple[int, int]) -> Action:
-    "An action of AndroidControl's JSON."
+    "Return an action of AndroidControl's JSON. Raises DataError."
     kind = fields["action_type"].text()
     if kind in ("click", "long_press"):
         with placed(fields.where): return Action(kind, *(fields[k].number(0, n)/n for k, n in zip("xy", size)))
@@ -197,14 +197,14 @@ def _control_action(fields: Found, size: tuple[int, int]) -> Action:
 
 # %% ../../nbs/08h_ingest.phone_data.ipynb #6027699a
 def _feature(features: dict[str, list], name: str, where: str, n: int|None=None) -> list:
-    "The values of a feature, `n` of them. Raises DataError."
+    "Return the values of a feature, `n` of them. Raises DataError."
     values = features.get(name)
     if not values and n != 0: raise DataError(f"{where}: {name} is missing")
     if n is not None and len(values or []) != n: raise DataError(f"{where}: {name} has {len(values or [])} values, and {n} are needed")
     return values or []
 
 def _control_episode(record: tuple[str, bytes], split_of: dict[int, str]) -> RecordedEpisode:
-    "The episode of a record."
+    "Return the episode of a record. Raises DataError."
     where, data = record
     with placed(where):
         f = read_example(data)
@@ -239,7 +239,7 @@ def read_android_control(
     yield from each_episode(records, lambda r: _control_episode(r, splits.value), refuse)
 
 def _splits(path: Path) -> Found:
-    "Which split an episode is of."
+    "Return which split each episode is of, by its number. Raises DataError."
     with placed(str(path)): names = Found(load_json(path, dict), str(path))
     return Found({int(i.number(0, 2**63)): name for name in names.value if name in ("train", "validation", "test") for i in names[name]}, str(path))
 
@@ -278,13 +278,13 @@ _WILD_ENDS = {10: "done", 11: "impossible"}
 _WILD_CODES = dict.fromkeys((0, 1, 3, 4, 12, *_WILD_KEYS, *_WILD_ENDS), True)
 
 def _yx(step: Found, key: str) -> tuple[float, float]:
-    "A place in fractions, x first."
+    "Return a place in fractions, x first."
     place = step[key].inner()
     y, x = (place[k].number(0, 1) for k in (0, 1))
     return x, y
 
 def _wild_action(step: Found) -> Action:
-    "The action of a step."
+    "Return the action of a step of AndroidInTheWild. Raises DataError."
     step["result_action_type"].choice(_WILD_CODES)
     code = step["result_action_type"].value
     with placed(step.where):
@@ -299,7 +299,7 @@ def _wild_action(step: Found) -> Action:
         return Action("click", x, y) if ((x - x2)**2 + (y - y2)**2)**.5 <= TAP_DISTANCE else Action("scroll", x, y, dx=x - x2, dy=y - y2)
 
 def _wild_boxes(step: Found, size: tuple[int, int]) -> list[list[float]]:
-    "Boxes as fractions of `size`."
+    "Return the boxes of a step as fractions of `size`, [y, x, height, width] each. Raises DataError."
     found = step.get("ui_positions")
     if found is None or not found.text(empty=True).strip(): return []
     boxes = [[v.number(-1e5, 1e5) for v in box] for box in found.inner()]
@@ -308,13 +308,13 @@ def _wild_boxes(step: Found, size: tuple[int, int]) -> list[list[float]]:
 
 # %% ../../nbs/08h_ingest.phone_data.ipynb #ea62116d
 def _screen_near(file: Path, name: str, where: str) -> Path:
-    "The screen of a relative path that a file names: from its own folder, or one of those above."
+    "Return the path of a screen that a file names: from its own folder, or one of those above. Raises DataError."
     found = next((p for folder in file.parents[:5] if (p := folder/name).is_file()), None) or next((p for p in [file.parent/Path(name).name] if p.is_file()), None)
     if found is None or ".." in Path(name).parts: raise DataError(f"{where}: there is no screen {name!r} in {file.parent} or a folder above it")
     return found
 
 def _wild_episode(file: Path, pixels: bool) -> RecordedEpisode:
-    "The episode of a file."
+    "Return the episode of a file. Raises DataError."
     with placed(str(file)): found = Found(load_json(file, list), str(file))
     if not found.value: found.refuse("has no steps")
     steps, first = [], found[0]
@@ -392,7 +392,7 @@ def _thousandths(place: Found) -> tuple[float, float]:
     return place[0].number(0, 1000)/1000, place[1].number(0, 1000)/1000
 
 def _odyssey_action(step: Found) -> Action:
-    "The action of a step."
+    "Return the action of a step of GUI-Odyssey. Raises DataError."
     step["action"].choice(_ODYSSEY_KINDS)
     kind, info = step["action"].value, step.get("info")
     with placed(step.where):
@@ -406,7 +406,7 @@ def _odyssey_action(step: Found) -> Action:
         return Action("scroll", x, y, dx=x - x2, dy=y - y2)
 
 def _odyssey_episode(file: Path, screens: Path, split_of: dict[str, str]) -> RecordedEpisode:
-    "The episode of an annotation."
+    "Return the episode of an annotation. Raises DataError."
     with placed(str(file)): found = Found(load_json(file, dict), str(file))
     steps, device = [], found["device_info"]
     size = [int(device[k].number(1, 1e5)) for k in ("w", "h")]

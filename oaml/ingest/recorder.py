@@ -48,46 +48,46 @@ class ActionReader:
         for event in events: getattr(self, f"_{type(event).__name__.lower()}")(frame, event)
 
     def add(self,
-        frame: Frame,            # before it
+        frame: Frame,            # screen before the action
         action: Action,          # a whole one
     ):
-        "An action that needs no reading."
+        "Add an action that needs no reading."
         self._end_text()
         (self._later if self._press else self.acts).append((frame, action))
 
     def finish(self):
-        "What was begun is an action now: an unfinished text, a finger that is still down."
+        "End what was begun: an unfinished text and a press whose finger is still down become actions."
         if self._press: self._up(cut=True)
         self._end_text()
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #cb4bc64d
     def _end_text(self):
-        "What was typed is an action now."
+        "End the text that is being typed; it becomes an action."
         (frame, text), self._typed, self._idle = self._typed or (None, ""), None, None
         if text: self.add(frame, _with_text("type", text))
 
     def _fraction(self, x: float, y: float, frame: Frame) -> tuple[float, float]:
-        "Pixels as fractions of the screen, which may have been turned since the episode began."
+        "Return pixels as fractions of the screen, which may have been turned since the episode began."
         width, height = _screen_of(frame)
         return x/width, y/height
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #cdec3b72
     def _pointermove(self, frame: Frame, event: PointerMove):
-        "A finger that is down goes on."
+        "Move the finger that is down; without one the event counts for nothing."
         if self._press: self._press.end = event.x, event.y
 
     def _pointerdown(self, frame: Frame, event: PointerDown):
-        "A press begins."
+        "Begin a press."
         self.finish()
         self._press = _Press(frame, (event.x, event.y), (event.x, event.y), event.button)
 
     def _pointerup(self, frame: Frame, event: PointerUp):
-        "A press ends."
+        "End a press."
         if self._press: self._up()
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #fdea51d4
     def _up(self, cut: bool=False):
-        "What the press was. With `cut` the episode ended before the finger came up."
+        "Add the action that the press was. With `cut` the episode ended before the finger came up."
         p, last, self._press = self._press, self.acts[-1] if self.acts else None, None
         (x, y), (x2, y2) = self._fraction(*p.start, p.frame), self._fraction(*p.end, p.frame)
         raw, twice = dict(cut=True) if cut else None, self._since <= DOUBLE_MS and last and last[1].type == "click"
@@ -103,7 +103,7 @@ class ActionReader:
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #be4443ff
     def _tick(self, frame: Frame, event: Tick):
-        "Time passes: a press gets longer, a pause becomes a WAIT for each second."
+        "Let time pass: a press gets longer, a pause becomes a WAIT for each second."
         self._since += event.ms
         if self._press: self._press.ms += event.ms; return
         began, ms = self._idle or (frame, 0)
@@ -114,39 +114,39 @@ class ActionReader:
         self._idle = began, ms
 
     def _text(self, frame: Frame, event: Text):
-        "Text is typed, or goes on."
+        "Add typed text to the text that is being typed."
         began, text = self._typed or (frame, "")
         self._typed, self._idle = (began, text + event.text), None
 
     def _keydown(self, frame: Frame, event: KeyDown):
-        "A key."
+        "Add a key press."
         self.add(frame, Action("key_press", key=event.key))
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #2a3561e1
     def _wheel(self, frame: Frame, event: Wheel):
-        "The wheel turns."
+        "Add a scroll."
         (x, y), (dx, dy) = self._fraction(event.x, event.y, frame), self._fraction(event.dx, event.dy, frame)
         self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
 
     def _answer(self, frame: Frame, event: Answer):
-        "The agent tells the user something."
+        "Add what the agent tells the user."
         self.add(frame, Action("answer", text=event.text))
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #cb4bc64d
 
 def _screen_of(frame: Frame) -> tuple[int, int]:
-    "The size of the screen, pixels; a picture that came over a network may be smaller."
+    "Return the size of the screen in pixels; a picture that came over a network may be smaller."
     return getattr(frame, "screen", frame.size)
 
 def _with_text(kind: str, text: str) -> Action:
-    "An action that has a text; a failed one, with the text, if a record cannot hold it as it is."
+    "Return an action with a text; a failed action with the text if a record cannot hold it."
     try: return Action(kind, text=composed_text(text))
     except SchemaError as e: return failed_act(f"{e}: {text!a}")
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #fdea51d4
 
 def _apart(a: tuple[float, float], b: tuple[float, float]) -> float:
-    "How far two places are apart, pixels, the larger of both ways."
+    "Return how far two places are apart in pixels, the larger of both ways."
     return max(abs(p-q) for p, q in zip(a, b))
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #bc565599
@@ -188,14 +188,14 @@ class Recorder(BaseWrapper):
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #522b9eed
     def _begin(self):
-        "An episode begins."
+        "Begin an episode."
         raw = self.raw_env
         self._reader = ActionReader()
         self._meta = dict(task=raw.env.task.id, seed=raw.seed-1, size=list(raw.env.device.size), rewards=[],
                           instructions=[])
 
     def _read(self, frame: Frame):
-        "What was done, and what the user was told with it."
+        "Read what was done, and what the user was told with it."
         raw, action = self.raw_env, self._action
         if isinstance(action, Action):
             more = {k: v for k, v in (action.raw or {}).items() if k != RESPONSE}
@@ -205,14 +205,14 @@ class Recorder(BaseWrapper):
 
     # %% ../../nbs/08d_ingest.recorder.ipynb #5add59d3
     def _note(self, step: dm_env.TimeStep):
-        "What a step of the episode was worth and what was said at it."
+        "Note what a step of the episode was worth and what was said at it; the last step ends the episode."
         clock = self._observed.frame.clock
         if step.reward: self._meta["rewards"].append([clock, float(step.reward)])
         self._meta["instructions"] += [[clock, text] for text in self.task_instructions()]
         if step.last(): self._finish("terminated" if step.discount == 0 else "truncated")
 
     def _finish(self, how: str):
-        "An episode is over, or is left; nothing if there is none."
+        "End an episode that is over or is left, and save it; do nothing if there is none."
         if self._reader is None: return
         reader, raw, self._reader = self._reader, self.raw_env, None
         reader.finish()

@@ -33,7 +33,7 @@ class CheckedScreen(NamedTuple):
 
 def check_screen(
     path: str,          # of a picture
-    recorded: str|None, # the hash of its pixels that was recorded; None: nobody did
+    recorded: str|None, # the hash of its pixels that was recorded; None: none was
 ) -> CheckedScreen:
     "Return whether a picture opens and has the recorded pixels."
     try:
@@ -89,13 +89,13 @@ ALONE = 200  # screens; fewer take less time than the start of worker processes
 _BATCH = 16  # screens to a call
 
 def _key(path: str, recorded: str|None) -> str|None:
-    "What a file must still be like for a check to hold; None if there is none."
+    "Return what a file must still be like for a check to hold; None if the file is not there."
     try: stat = os.stat(path)
     except OSError: return None
     return f"{stat.st_size} {stat.st_mtime_ns} {recorded} {PICTURE_RULE}"
 
 def look_at_screens(
-    screens: dict[str, str|None], # path -> recorded hash of its pixels; None: nobody recorded it
+    screens: dict[str, str|None], # path -> recorded hash of its pixels; None: none was recorded
     workers: int|None=None,       # processes; None: one a core for `ALONE` screens and more
     progress: bool=False,         # show a bar
     memory: Path|None=None,       # database of `ScreenLedger`; None: the user's

@@ -30,7 +30,7 @@ class StoreError(ValueError):
 def sha256(
     data: bytes, # of a file
 ) -> str:        # 64 hex digits
-    "SHA-256 of `data`."
+    "Return the SHA-256 of `data`."
     return hashlib.sha256(data).hexdigest()
 
 def write_atomic(
@@ -51,7 +51,7 @@ def write_atomic(
 
 # %% ../../nbs/08a_ingest.store.ipynb #27226f98
 def check_inside(
-    name: str,  # a relative path that somebody else wrote down
+    name: str,  # a relative path from a file of another origin
     where: str, # for the message
 ) -> str:       # the same
     "Raise ValueError for a path that leads out of its folder on any system: others' data must not choose where we write or delete."
@@ -76,11 +76,11 @@ def lock_folder(
 
 # %% ../../nbs/08a_ingest.store.ipynb #ed938b09
 def _screens(sessions: Iterable[Session]) -> dict[str, str|None]:
-    "For `look_at_screens`."
+    "Return the screens of sessions by their paths, as `look_at_screens` takes them."
     return screens_of(step.observation for s in sessions for e in s.episodes for step in e.steps)
 
 def _screen_problems(sessions: Iterable[Session], screens: dict[str, CheckedScreen]) -> list[StoreError]:
-    "What is wrong with the screens of `sessions`, each with the first step that shows it."
+    "Return what is wrong with the screens of `sessions`, each with the first step that shows it."
     bad = {path: f.problem for path, f in screens.items() if f.problem}
     if not bad: return []
     places = [(step.observation.image_path, f"session {s.id}, episodes[{i}].steps[{k}]")
@@ -104,7 +104,7 @@ def with_paths(
     return replace(episode, steps=[step(s) for s in episode.steps])
 
 def _with_paths(session: Session, change: Callable[[str], str]) -> Session:
-    "A copy of `session`, likewise."
+    "Return a copy of `session` with changed paths."
     return replace(session, episodes=[with_paths(e, change) for e in session.episodes])
 
 def path_within(
@@ -154,12 +154,12 @@ SAVE_S = 60. # seconds that `save_sessions` waits for another writer of its fold
 UNFINISHED = "unfinished.json" # stands in a folder of sessions until its manifest does: how they are being made
 
 def _read_file(path: Path) -> bytes:
-    "The bytes of a file, or StoreError naming it."
+    "Return the bytes of a file. Raises StoreError naming it."
     try: return path.read_bytes()
     except OSError as e: raise StoreError(f"{path}: cannot be read ({e.strerror}); is the folder complete?") from None
 
 def _read_record(path: Path) -> dict:
-    "What a manifest or an unfinished folder's record says. Raises StoreError naming the file."
+    "Return what a manifest or an unfinished folder's record says. Raises StoreError naming the file."
     data = _read_file(path)
     try: record = read_json(data, str(path), dict)
     except ValueError as e: raise StoreError(f"{e}; make the data again") from None
@@ -183,7 +183,7 @@ def load_manifest(
 def load_session(
     folder: str|os.PathLike, # with a folder `sessions`
     id: str,                 # of the session
-    digest: str|None=None,   # SHA-256 of its file; None: nobody knows it
+    digest: str|None=None,   # SHA-256 of its file; None: unknown
     check_screens: bool=False, # that every screen is there and holds what its name says
 ) -> Session:                # image paths are absolute or as `folder` is
     "Read one session back. Raises StoreError if its file is missing or another than it was, SchemaError if it is damaged."
@@ -238,7 +238,7 @@ def begin_folder(
     return (folder/"manifest.json").exists()
 
 def _holds_sessions(folder: Path) -> bool:
-    "Whether anything of a session folder is there."
+    "Return whether anything of a session folder is there."
     files = (p for name in FOLDERS for p in folder.glob(f"{name}/*"))
     return (folder/"manifest.json").exists() or (folder/UNFINISHED).exists() or any(files)
 

@@ -40,7 +40,7 @@ DEED_WORDS = dict(
     drag="dragged", scroll="scrolled", type="typed", answer="answered", key_press="pressed", wait="waited")
 
 def _deed(target: Target) -> str:
-    "What was done, in words, such as \"clicked 'Log in'\"."
+    """Return what was done in words, such as "clicked 'Log in'"."""
     act = target.action
     what = f"'{target.name}'" if target.name else f"a {ROLE_WORDS.get(target.role, target.role)}" if target.role else ""
     if act.text: what = f"'{act.text}'"
@@ -58,7 +58,7 @@ def episode_summary(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #b75d3df6
 def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
-    "The oracle's next step on what is shown, with its reason and every acceptable action."
+    "Return the oracle's next step on what is shown, with its reason and every acceptable action."
     device, frame = driver.device, driver.frame
     targets = acceptable_targets(device, driver.actions, precision)
     thought, _ = reason_of(targets[0], device.last_elements, device.goal.text)
@@ -66,8 +66,8 @@ def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #67014ea4
 def careless_act(
-    device: AppDevice, # in an episode
-    rng: Random,       # decides what
+    device: AppDevice, # device in the middle of an episode
+    rng: Random,       # random numbers that decide what is done
 ) -> Action:
     "Return a click on some widget, some text of the goal wherever the caret is, or anything."
     kind, words = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
@@ -80,11 +80,11 @@ def careless_act(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #044028e3
 def disturb(
-    device: AppDevice, # reset
-    rng: Random,       # decides how
+    device: AppDevice, # device that was reset
+    rng: Random,       # random numbers that decide what is done
     most: int=6,       # actions
 ) -> Frame:
-    "Up to `most` actions, each the oracle's or a careless one as a coin falls; the state a slipping policy may be in."
+    "Take up to `most` actions, each the oracle's or a careless one as a coin falls, and return the screen: a state that a slipping policy may be in."
     for _ in range(rng.randint(1, most)):
         action = acceptable_targets(device)[0].action if rng.random() < .5 else careless_act(device, rng)
         if action.type == "done": break
@@ -105,7 +105,7 @@ def record_episode(
     if recovery: driver.begin(disturb(device, Random(f"disturb:{seed}")))
     while not driver.over:
         steps.append(_record_step(driver, screens, precision))
-        driver.act(action := steps[-1].action, draw=action.type != "done")  # nobody sees what is behind DONE
+        driver.act(action := steps[-1].action, draw=action.type != "done")  # the screen behind DONE is not recorded
     if not driver.success:
         raise RuntimeError(f"{device.app.name}: the oracle does not solve seed {seed}")
     goal, theme = device.goal, device.stage.theme
@@ -116,14 +116,14 @@ def record_episode(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #1d94cd0e
 def _session_id(app: str, seed: int) -> str:
-    "A file is named after it, and on Windows no name has a colon."
+    "Return a session's id; a file is named after it, and on Windows no name has a colon."
     return f"{app.replace(':', '.')}-{seed:07d}"
 
 def _make_session(
     seed: int, app: str, folder: Path, family: str|None, vary: bool, size: tuple[int, int], recovery: float,
     precision: int, goals: tuple[str, ...]|None=None,
 ) -> Session:
-    "The session of `seed`, its episode disturbed with probability `recovery`: from `folder`, or else made and saved there."
+    "Return the session of `seed`, its episode disturbed with probability `recovery`: from `folder`, or else made and saved there."
     id = _session_id(app, seed)
     if (folder/"sessions"/f"{id}.json").exists(): return load_session(folder, id, check_screens=True)
     hurt = Random(f"recovery:{seed}").random() < recovery
@@ -135,11 +135,11 @@ def _make_session(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #9dd83a55
 def _make_sessions(seeds: Iterable[int], engine: str|Executor|None, **kw) -> Iterator[Session]:
-    "Sessions in the order of `seeds`."
+    "Yield sessions in the order of `seeds`."
     with open_engine(engine) as calls: yield from calls.map(partial(_make_session, **kw), seeds)
 
 def _engine_for(engine: str|Executor|None, workers: int|None, alone: bool) -> str|Executor|None:
-    "What makes the sessions: as it was asked for, or by default a process a core, unless one does it `alone`."
+    "Return the engine that makes the sessions: as it was asked for, or by default a process a core, or one if `alone`. Raises ValueError."
     if workers is not None and workers < 1: raise ValueError(f"workers: {workers} is fewer than 1")
     if engine is not None and workers is not None:
         raise ValueError(f"workers: {workers} processes, or the engine {engine!r}? leave out either")
@@ -152,7 +152,7 @@ def session_seeds(
     seed: int|None,      # the first; None draws one
     split: str="train",  # where all must come from
 ) -> range:
-    "Consecutive seeds, one a session. Raises ValueError if one is not of `split`."
+    "Return consecutive seeds, one a session. Raises ValueError if one is not of `split`."
     if num_sessions < 1: raise ValueError(f"num_sessions: {num_sessions} is fewer than 1")
     if seed is None: return split_seeds(split, num_sessions, secrets.randbelow(max(1, min(900_000, 1_000_001 - num_sessions))))
     require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
@@ -172,7 +172,7 @@ def _check_request(app: str, family: str|None, recovery: float, precision: int, 
     if not 1 <= precision <= 6: raise ValueError(f"precision: {precision} is outside 1 to 6 decimals")
 
 def _write_sessions(folder: Path, seeds: range, engine: str|Executor|None, resume: bool, progress: bool, split: str, **how) -> list[Session]:
-    "All sessions, those that are there already among them. Raises StoreError if the folder is another's."
+    "Write all sessions, keep those that are there already, and return them. Raises StoreError if the folder is another's."
     meta = dict(how, first_seed=seeds[0] if len(seeds) else None, num_sessions=len(seeds), split=split)
     with lock_folder(folder):
         if begin_folder(folder, meta, resume): sessions = load_sessions(folder)
@@ -203,8 +203,8 @@ def generate_synthetic_sessions(
     resume: bool=False,                         # go on in a folder that holds some of these sessions; needs `seed`
     engine: str|Executor|None=None,             # what makes them, see `open_engine`; None: as `workers` says
 ) -> list[Session]:
-    """Oracle sessions in a synthetic application, on disk and in memory. Raises ValueError for test
-    seeds, StoreError for a folder that holds sessions unless `resume`; stopped, it keeps those that are whole."""
+    """Record the oracle's sessions in a synthetic application, on disk and in memory. Raises ValueError for test seeds, StoreError for a folder that
+    holds sessions unless `resume`; stopped, it keeps those that are whole."""
     _check_request(app, family, recovery, precision, split, held_out)
     alone = num_sessions < 200 or app.startswith("__main__:")  # a notebook's class is in no other process
     engine = _engine_for(engine, workers, alone)

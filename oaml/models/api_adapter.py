@@ -48,7 +48,7 @@ class Usage:
     input: int=0        # read, and neither from nor into the provider's cache
     cache_read: int=0   # read from the cache
     cache_write: int=0  # read, and written into the cache
-    output: int=0       # written, thoughts included
+    output: int=0       # tokens written, thoughts included
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Usage)))
@@ -70,7 +70,7 @@ class Prices:
     def cost(self,
         usage: Usage, # of one answer, or of many
     ) -> float:       # US dollars
-        "What `usage` costs."
+        "Return what `usage` costs, in US dollars."
         each = {k: self.input if v is None else v for k, v in asdict(self).items()}
         return sum(n*each[kind] for kind, n in asdict(usage).items())/1e6
 
@@ -79,7 +79,7 @@ def load_prices(
     source: str|Path,  # "input=3,output=15,cache_read=0.3,cache_write=3.75", or a YAML or JSON file of such tables
     agent: str,        # "anthropic:MODEL" or "openai:MODEL": the file's key
 ) -> Prices:
-    "The prices of `agent`. Raises ValueError that names the source and what it lacks."
+    "Load the prices of `agent`. Raises ValueError that names the source and what it lacks."
     as_text = "=" in str(source) and not Path(source).is_file()
     where, prices = ("prices", read_yaml(f"{{{source}}}".replace("=", ": "), "prices")) if as_text else (f"{source}", _price_table(source, agent))
     if not isinstance(prices, dict) or not {"input", "output"} <= set(prices) <= {f.name for f in fields(Prices)}:
@@ -90,7 +90,7 @@ def load_prices(
     except ValueError as e: raise ValueError(f"{where}: {agent}: {e}") from None
 
 def _price_table(path: str|Path, agent: str) -> dict:
-    "The prices of `agent` in a file. Raises ValueError."
+    "Return the prices of `agent` in a file. Raises ValueError."
     try: tables = read_yaml(read_text_file(path), str(path))
     except OSError as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
     if isinstance(tables, dict) and agent in tables: return tables[agent]
@@ -145,7 +145,7 @@ def png_of(
     image,             # path, PIL image, or uint8 array (height, width, 3)
     shrink: bool=False, # to what a provider reads without shrinking it
 ) -> tuple[bytes, tuple[int, int]]: # PNG, its width and height
-    "An image as it is sent: smaller, too, if its PNG has more than `MAX_PNG` bytes. Raises ValueError for one that cannot be read."
+    "Return an image as it is sent: smaller, too, if its PNG has more than `MAX_PNG` bytes. Raises ValueError for one that cannot be read."
     picture = Image.fromarray(load_image(image))
     scale = min(1, MAX_SIDE/max(picture.size), (MAX_PIXELS/(picture.width*picture.height))**.5) if shrink else 1
     if scale < 1: picture = picture.resize([max(1, math.floor(n*scale)) for n in picture.size], Image.Resampling.LANCZOS)
@@ -160,7 +160,7 @@ def question_of(
     guide: str="",     # stands behind the system's words
     native: bool=False, # computer use: `SYSTEM_PROMPT`, which speaks of action text, gives way to `guide`
 ) -> Question:
-    "What is sent for `sample`. Raises ValueError that names what is wrong with it."
+    "Return what is sent for `sample`. Raises ValueError that names what is wrong with it."
     check_sample(sample, [], answered=False)
     instructions = [m["content"] for m in sample["messages"] if m["role"] == "system"]
     if native: instructions = [text.replace(SYSTEM_PROMPT, "").strip() for text in instructions]
@@ -175,7 +175,7 @@ def question_of(
 def question_hash(
     sample: dict, # as for `question_of`
 ) -> str:         # 64 characters
-    "Equal for equal words and pixels, whatever wrote the PNG."
+    "Return a hash that is equal for equal words and pixels; how the PNG was compressed does not matter."
     parts = [json.dumps(sample["messages"], sort_keys=True).encode()]
     for image in map(load_image, sample["images"]): parts += [repr(image.shape).encode(), image.tobytes()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -192,7 +192,7 @@ _FENCED = re.compile(r"^```\w*\n(.*)\n```$|^<tool_call>(.*)</tool_call>$", re.DO
 def json_fields(
     value: object, # a call's arguments: an object, or its JSON text
 ) -> dict:
-    "The fields of a call; none if it has no object."
+    "Return the fields of a call; none if it has no object."
     try: value = read_json(value) if isinstance(value, str) else value
     except ValueError: return {}
     return value if isinstance(value, dict) else {}
@@ -201,7 +201,7 @@ def call_form(
     call: dict,   # with a name and its arguments, under one of the names that providers have for them
     dialect: str, # "anthropic" or "openai"
 ) -> dict:        # as `answer_of_calls` takes it
-    "A call in the dialect's form: the newest tools of Anthropic have an action's name as their own."
+    "Return a call in the dialect's form: the newest tools of Anthropic have an action's name as their own."
     key = next((k for k in ("input", "arguments", "parameters") if k in call), None)
     if key is None: return call
     given, name = json_fields(call[key]), call.get("name")
@@ -209,7 +209,7 @@ def call_form(
     return given if name == "computer" or dialect == "openai" else given | dict(action=name)
 
 def _written_calls(said: str, dialect: str) -> list[dict]:
-    "The calls that words are, where a server does not know the model's way to call."
+    "Return the calls that an answer's words are, where a server does not know the model's way to call."
     said = said.strip()
     text = next(filter(None, m.groups()), "").strip() if (m := _FENCED.match(said)) else said
     try: value = read_json(text)
@@ -228,7 +228,7 @@ def _stopped(
     stop: str,  # why an answer is not whole
     words: str, # what there is of it
 ) -> str:
-    "What stands for such an answer: in quotes nothing is an action."
+    "Return what stands for such an answer: in quotes nothing is an action."
     return f"(stopped: {stop}; {json.dumps(words)})"
 
 def answer_of_calls(
@@ -238,7 +238,7 @@ def answer_of_calls(
     size: tuple[int, int], # of the screenshot as sent, pixels
     stop: str="",          # why the answer is not whole; "" if it is
 ) -> str:                  # action text, after the words as a thought; several below a line Actions:; what was said and why not, if it is no action
-    "All actions as action text, a part of the answer a line; what is refused stands there with the reason."
+    "Return all actions as action text, a part of the answer a line; what is refused stands there with the reason."
     inner, said = split_thought(words)
     thought = " ".join(f"{inner or ''} {said or ''}".split())
     calls = [c for c in calls if not is_look(c)] or calls or _written_calls(said or "", dialect)  # the screen is shown after the last part anyway
@@ -253,7 +253,7 @@ def answer_of_calls(
 _REFUSED = re.compile(r" \(refused: .*\)$")
 
 def _parts_of(call: dict, dialect: str, size: tuple[int, int]) -> list[str]:
-    "The actions of a call, as action text."
+    "Return the actions of a call, as action text."
     try: acts = [_own_act(call)] if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)
     except ValueError as e: return [f"{json.dumps(call)} (refused: {e})".replace("\n", "; ")]
     return [format_action(a, 6) for a in acts]
@@ -261,11 +261,11 @@ def _parts_of(call: dict, dialect: str, size: tuple[int, int]) -> list[str]:
 def is_look(
     call: dict, # in a dialect's form
 ) -> bool:
-    "Is it no action, but a wish to see the screen?"
+    "Return whether a call is no action, but a wish to see the screen."
     return "screenshot" in (call.get("action"), call.get("type"))
 
 def _own_act(call: dict) -> Action:
-    "The action of a call of `answer` or `done`. Raises DialectError."
+    "Return the action of a call of `answer` or `done`. Raises DialectError."
     if call["name"] == "done": return Action("done")
     if call["name"] == "answer" and isinstance(call.get("text"), str) and call["text"]: return Action("answer", text=call["text"])
     raise DialectError("there are the computer's actions, answer with a text, and done")
@@ -278,14 +278,14 @@ class ApiError(ConnectionError):
     "A hosted model gave no answer. The message says which, why, and what to do."
 
 def _parsed(reply, client):
-    "An SDK's reply. Raises ApiError for a page that is no JSON, which the SDKs return as text."
+    "Return an SDK's reply. Raises ApiError for a page that is no JSON, which the SDKs return as text."
     if not isinstance(reply, str): return reply
     raise ApiError(f"{client.base_url} answers with what is no JSON; is it the API's address, such as http://HOST:PORT/v1?")
 
 def retry_wait(
     headers, # of a response
 ) -> float:  # seconds, 0 if it says nothing that can be read
-    "How long a server asks to wait, by `retry-after-ms` or `retry-after` (seconds, or a date)."
+    "Return how long a server asks to wait, by `retry-after-ms` or `retry-after` (seconds, or a date)."
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try: return float(headers.get(name, ""))/unit
         except ValueError: pass
@@ -293,12 +293,12 @@ def retry_wait(
     except (TypeError, ValueError): return 0
 
 def _cap_wait(response):
-    "An SDK's hook: no further try where the wait would be longer than `MAX_WAIT`."
+    "Forbid an SDK a further try, as its hook, where the wait would be longer than `MAX_WAIT`."
     if not retry_wait(response.headers) <= MAX_WAIT: response.headers["x-should-retry"] = "false"
 
 def check_url(
     url: str,    # of a server
-    secret: bool, # would a key be sent to it?
+    secret: bool, # whether a key would be sent to the server
 ):
     "Raise ValueError for a URL that is none, that has a password in it, or that would show a key to the network."
     parts = urlsplit(url)
@@ -310,13 +310,14 @@ def check_url(
                          "this machine")
 
 def _is_here(host: str) -> bool:
-    "Is this address this machine? Then no proxy stands between."
+    "Return whether an address is this machine; then no proxy stands between."
     try: return ip_address(host).is_loopback
     except ValueError: return host == "localhost"
 
 @contextmanager
 def _named_proxies() -> Iterator[None]:
-    "A context in which a proxy of the environment that cannot be used is refused by the variable's name, not by its value: it may hold a password."
+    """Refuse a proxy of the environment that cannot be used, for the time of a `with`: by the variable's name, not by its value, which may hold a
+    password. Raises ValueError."""
     try: yield
     except Exception as e:  # of several kinds, one of them httpx2's own
         names = [k for k in os.environ if k.lower() in ("all_proxy", "https_proxy", "http_proxy") and os.environ[k]]
@@ -338,7 +339,7 @@ def anthropic_tools(
     version: str,          # a key of `ANTHROPIC_TOOLS`
     size: tuple[int, int], # of the screenshot as sent, pixels
 ) -> list[dict]:
-    "The tools that are declared."
+    "Return the tools that are declared."
     if ANTHROPIC_TOOLS[version] is None: computer = dict(type=version, configs={m: dict(enabled=False) for m in UNUSED_MEMBERS})
     else: computer = dict(type=version, name="computer", display_width_px=size[0], display_height_px=size[1])
     return [computer] + [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in OWN_TOOLS]
@@ -347,7 +348,7 @@ def anthropic_tools(
 def picture_type(
     picture: bytes, # PNG or JPEG
 ) -> str:
-    "Its media type."
+    "Return a picture's media type."
     return "image/jpeg" if picture[:3] == b"\xff\xd8\xff" else "image/png"
 
 def _b64(picture: bytes) -> str: return base64.b64encode(picture).decode()
@@ -377,7 +378,7 @@ class _Anthropic:
         return self._answered(asked, q, messages[0]["content"][q.shown[0]-1:q.shown[0]])
 
     def _answered(self, asked: dict, q: Question, screenshot: list[dict]) -> ApiAnswer:
-        "The answer, after the looks that the model asks for."
+        "Return the answer, after the looks that the model asks for."
         usage = Usage()
         for look in range(MAX_LOOKS + 1):
             reply = _parsed(self.client.messages.create(**asked), self.client).to_dict(mode="json")
@@ -403,7 +404,7 @@ OPENAI_TOOLS = ("computer", "computer_use_preview")  # the newest first
 CUT_REASONS = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
 
 def _text_of(content) -> str:
-    "The words of a message: a text, nothing, or a list of parts."
+    "Return the words of a message: a text, nothing, or a list of parts."
     if not isinstance(content, list): return content or ""
     return "\n".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
@@ -445,7 +446,7 @@ def openai_tools(
     version: str,          # one of `OPENAI_TOOLS`
     size: tuple[int, int], # of the screenshot as sent, pixels
 ) -> list[dict]:
-    "The tools that are declared."
+    "Return the tools that are declared."
     computer = dict(type=version)
     if version == "computer_use_preview": computer |= dict(display_width=size[0], display_height=size[1], environment="linux")
     return [computer] + [dict(type="function", name=t["name"], description=t["description"], parameters=t["schema"], strict=True)
@@ -475,7 +476,7 @@ class _OpenAIComputer:
         return ApiAnswer(answer_of_calls(acts, self._words(output) + refused, "openai", q.size, stop), usage)
 
     def _stop(self, answer: dict) -> tuple[str, str]:
-        "Why an answer is no action, \"\" if it is one, and with which words it was refused."
+        """Return why an answer is no action, "" if it is one, and with which words it was refused."""
         if answer.get("status", "completed") != "completed": return str(answer.get("incomplete_details") or answer["status"]), ""
         parts = [part for item in answer["output"] if item.get("type") == "message" for part in item.get("content") or []]
         if refused := [part.get("refusal") or "" for part in parts if part.get("type") == "refusal"]: return "refusal", " ".join(refused)
@@ -483,11 +484,11 @@ class _OpenAIComputer:
         return (f"safety checks that nobody is here to agree to: {', '.join(checks)}" if checks else ""), ""
 
     def _words(self, output: list[dict]) -> str:
-        "What is said beside the calls."
+        "Return what is said beside the calls."
         return "\n".join(_text_of(item.get("content")) for item in output if item.get("type") == "message")
 
     def _acts(self, output: list[dict]) -> list[dict]:
-        "The actions of an answer, in order, in the dialect's form."
+        "Return the actions of an answer, in order, in the dialect's form."
         acts = []
         for item in output:
             if item.get("type") == "computer_call": acts += item.get("actions") or [item.get("action") or {}]
@@ -495,10 +496,10 @@ class _OpenAIComputer:
         return acts
 
     def _looks(self, output: list[dict], q: Question) -> list[dict]:
-        "The screenshot for each call, if all that is asked for is one."
+        "Return the screenshot for each call, if all that is asked for is one; empty otherwise."
         calls = [item for item in output if item.get("type") in ("computer_call", "function_call")]
         if not calls or not all(map(is_look, self._acts(output))): return []
-        if any(c.get("pending_safety_checks") for c in calls): return []  # nobody is here to agree to them
+        if any(c.get("pending_safety_checks") for c in calls): return []  # no person is here to agree to them
         shot = dict(type="computer_screenshot", image_url=_data_url(q.images[-1]))
         return [dict(type="computer_call_output", call_id=c["call_id"], output=shot) for c in calls]
 
@@ -518,7 +519,7 @@ def split_dialect(
     provider: str, # one of `PROVIDERS`
     dialect: str,  # "dsl", "native", or "native:VERSION"
 ) -> str|None:     # the computer tool's version; None for action text
-    "The tool that `dialect` stands for. Raises ValueError naming those there are."
+    "Return the tool that `dialect` stands for. Raises ValueError naming those there are."
     tools = tuple(ANTHROPIC_TOOLS) if provider == "anthropic" else OPENAI_TOOLS
     known = {"dsl": None, "native": tools[0]} | {f"native:{t}": t for t in tools}
     if dialect not in known: raise ValueError(f"dialect: {dialect!r} is unknown; {provider} has {', '.join(known)}")
@@ -569,7 +570,7 @@ class ApiVLMAdapter(VLMAdapter):
         temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
         seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
     ) -> list[str]:                        # the assistant's texts
-        "An answer to each sample, `concurrency` at once. Raises ApiError."
+        "Return an answer to each sample, asked `concurrency` at once. Raises ApiError."
         check_sampling(temperature, max_new_tokens)
         for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
         with ThreadPoolExecutor(self.concurrency) as pool:
@@ -581,19 +582,19 @@ class ApiVLMAdapter(VLMAdapter):
         batch: list[dict],        # unused; the interface has it
         labels: str="assistant",  # unused
     ):
-        "Raises NotImplementedError: a hosted model has no tensors here."
+        "Raise NotImplementedError: a hosted model has no tensors here."
         raise NotImplementedError(f"prepare_inputs: {self!r} only answers; to train, take a QwenVLAdapter")
 
     def compute_loss(self,
         inputs: dict,               # unused; the interface has it
         num_items: float|None=None, # unused
     ):
-        "Raises NotImplementedError: a hosted model has no loss here."
+        "Raise NotImplementedError: a hosted model has no loss here."
         raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
 
     # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada02
     def _connect(self, base_url: str|None, max_retries: int, transport):
-        "The SDK's client. Raises ImportError that names the extra."
+        "Return the SDK's client. Raises ImportError that names the extra."
         try:
             if self.provider == "anthropic": import anthropic as sdk
             else: import openai as sdk
@@ -605,7 +606,7 @@ class ApiVLMAdapter(VLMAdapter):
             api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
 
     def _served_format(self) -> dict|None:
-        "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
+        "Return how the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
         try: entry = _parsed(self._backend.client.models.retrieve(self.model), self._backend.client)
         except self._sdk.APIStatusError as e:
             if e.status_code in (401, 403): raise ApiError(self._error_line(e)) from None
@@ -619,12 +620,12 @@ class ApiVLMAdapter(VLMAdapter):
     # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
     @contextmanager
     def plain_errors(self):
-        "A context in which the SDK's errors are `ApiError`s, without the key."
+        "Turn the SDK's errors into `ApiError`s without the key, for the time of a `with`."
         try: yield
         except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
 
     def _error_line(self, error) -> str:
-        "An error in a line, with the way out."
+        "Return an error in a line, with the way out and without the key."
         status, text = getattr(error, "status_code", None), " ".join(str(error).split())[:600]
         if self._key: text = text.replace(self._key.get_secret_value(), "***")
         wait = retry_wait(error.response.headers) if status else 0
@@ -642,7 +643,7 @@ class ApiVLMAdapter(VLMAdapter):
         temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
         seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
     ) -> ApiAnswer:
-        "An answer and its tokens. Raises ApiError, also for a reply of another form; ValueError for a sample that is none."
+        "Return an answer and its tokens. Raises ApiError, also for a reply of another form; ValueError for a sample that is none."
         check_sampling(temperature, max_new_tokens)
         question, drawing = question_of(sample, self._guide, self._native), {}
         wanted = temperature or self.temperature
@@ -655,7 +656,7 @@ class ApiVLMAdapter(VLMAdapter):
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bb1f53ab
 def _key_for(provider: str, explicit: str|SecretStr|bool|None, base_url: str|None) -> SecretStr|None:
-    "The key to send; None to a server of one's own if there is no key. Raises ValueError if the provider itself needs one."
+    "Return the key to send; None to a server of one's own if there is no key. Raises MissingKey if the provider itself needs one."
     if explicit is False: return None
     try: return find_api_key(provider, explicit)
     except MissingKey:

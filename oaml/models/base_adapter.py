@@ -25,14 +25,14 @@ from .interface import VLMAdapter
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #04952835
 def get_default_device() -> torch.device:
-    "The best device here: CUDA (of several processes started by `torchrun` each its own), else Apple's MPS, else the CPU."
+    "Return the best device here: CUDA (of several processes started by `torchrun` each its own), else Apple's MPS, else the CPU."
     if torch.cuda.is_available(): return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if "LOCAL_RANK" in os.environ else torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 def as_device(
     device: str|torch.device|None, # such as "cuda:1"; None: `get_default_device()`
 ) -> torch.device:
-    "The device of this name. Raises ValueError for a name that is none, and for one that is not here."
+    "Return the device of this name. Raises ValueError for a name that is none, and for one that is not here."
     if device is None: return get_default_device()
     try: found = torch.device(device)
     except RuntimeError: raise ValueError(f"device: {device!r} is none; say cpu, cuda or mps, or leave it out") from None
@@ -59,7 +59,8 @@ def assistant_labels(
     end: int,               # id of "<|im_end|>"
     turns: list[int],       # assistant turns that each row should have
 ) -> Tensor:                # (batch, tokens) ids inside assistant turns, `IGNORED` elsewhere
-    "Labels that supervise each assistant turn from behind its `header` through its `end`."
+    """Return labels that supervise each assistant turn from behind its `header` through its `end`. Raises ValueError for another number of turns than
+    `turns`."""
     labels = torch.full_like(input_ids, IGNORED)
     for row, (ids, wanted) in enumerate(zip(input_ids.tolist(), turns)):
         spans = _spans(ids, header, end)
@@ -73,7 +74,7 @@ def turn_weights(
     labels: Tensor,              # (batch, tokens) from `assistant_labels`
     weights: list[list[float]],  # of each row's assistant turns, in order
 ) -> Tensor:                     # (batch, tokens) float32: the turn's weight inside assistant turns, 1 elsewhere
-    "How much each token counts in the loss."
+    "Return how much each token counts in the loss."
     inside = labels != IGNORED
     turn = (inside & ~F.pad(inside, (1, 0))[:, :-1]).cumsum(1) - 1
     table = torch.ones(len(weights), max(map(len, weights)))
@@ -81,7 +82,7 @@ def turn_weights(
     return torch.where(inside, table.gather(1, turn.clamp_min(0)), 1)
 
 def _spans(ids: list[int], header: list[int], end: int) -> list[tuple[int, int]]:
-    "(start, stop) of each span behind `header`, its `end` included."
+    "Return (start, stop) of each span behind `header`, its `end` included."
     n = len(header)
     starts = [i + n for i in range(len(ids) - n) if ids[i] == header[0] and ids[i:i+n] == header]
     return [(i, ids.index(end, i) + 1) for i in starts if end in ids[i:]]
@@ -92,7 +93,7 @@ def label_html(
     labels: list[int],    # their labels
     repeats: int=3,       # how many equal tokens in a row are shown before the rest is counted
 ) -> str:                 # HTML: supervised tokens on a yellow ground
-    "One row of a batch, the tokens that carry loss marked."
+    "Show one row of a batch, the tokens that carry loss marked."
     out, run = [], 0
     for i, (token, label) in enumerate(zip(tokens, labels)):
         run = run + 1 if i and token == tokens[i-1] else 0
@@ -107,9 +108,9 @@ def label_html(
 # %% ../../nbs/10d_models.base_adapter.ipynb #68a46bba
 @contextmanager
 def keep_modes(
-    model: nn.Module # any
+    model: nn.Module # a PyTorch module
 ):
-    "Afterwards each of its modules trains or does not, as before."
+    "Restore, at the end of a `with`, whether each of the model's modules trains."
     modes = [(m, m.training) for m in model.modules()]
     try: yield
     finally:
@@ -138,12 +139,12 @@ class BaseVLMAdapter(VLMAdapter):
     def count_supervised(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`
     ) -> float:
-        "How many tokens of `inputs` carry loss, each times its weight. A row's first has nothing before it: never."
+        "Return how many tokens of `inputs` carry loss, each times its weight. A row's first token never does: nothing stands before it."
         if "weights" not in inputs: return int((inputs["labels"][:, 1:] != IGNORED).sum())
         return float(inputs["weights"][:, 1:][inputs["labels"][:, 1:] != IGNORED].sum())
 
     def trainable_parameters(self) -> list[nn.Parameter]:
-        "The parameters that training changes."
+        "Return the parameters that training changes."
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def master_weights(self) -> int: # how many were in fewer bits
@@ -153,30 +154,31 @@ class BaseVLMAdapter(VLMAdapter):
         return sum(p.numel() for p in short)
 
     def frozen_copy(self) -> "BaseVLMAdapter":
-        "A copy of this adapter as it is now. Weights that nobody trains are shared, so that of a LoRA model the adapter alone is copied."
+        "Return a copy of this adapter as it is now. Weights that are not trained are shared, so that of a LoRA model only the adapter is copied."
         other, shared = copy.copy(self), {id(p): p for p in self.model.parameters() if not p.requires_grad}
         other.model = copy.deepcopy(self.model, shared).eval()  # or threads that share it would switch each other's dropout on
         return other
 
     def snapshot(self) -> "BaseVLMAdapter":
-        "What draws as this adapter does now, whatever becomes of its weights."
+        "Return what draws as this adapter does now, even when its weights change."
         return self.frozen_copy()
 
     @contextmanager
     def each_image_once(self):
-        "In this block equal images may be encoded once only; here, where nothing is known of the model, they are not."
+        "Allow a `with` to encode equal images only once; here, where nothing is known of the model, they are encoded each time."
         yield
 
     @contextmanager
     def evaluating(self):
-        "The model in evaluation mode and without gradients; afterwards each of its modules is as it was."
+        "Put the model in evaluation mode and without gradients for the time of a `with`; afterwards each of its modules is as it was."
         with keep_modes(self.model), torch.no_grad():
             self.model.eval()
             yield self.model
 
     @contextmanager
     def as_drawn(self):
-        "The model as it is when it draws answers, for learning from them: nothing is dropped out. Afterwards each of its modules is as it was."
+        """Put the model in the state in which it draws answers, for learning from them: nothing is dropped out. Afterwards each of its modules is as
+        it was."""
         with keep_modes(self.model):
             self.model.eval()
             for m in self.model.modules():
@@ -198,7 +200,7 @@ def check_adapter(
         if type(adapter).sample_completions is not VLMAdapter.sample_completions: check_completions(adapter, asked)
 
 def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e-4):
-    "Losses are sums over supervised tokens, whatever is batched together."
+    "Assert that losses are sums over supervised tokens, the same in every batch."
     close = lambda a, b: abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), 1e-8)
     whole, parts = adapter.prepare_inputs(batch), [adapter.prepare_inputs([s]) for s in batch]
     n = adapter.count_supervised(whole)
@@ -216,7 +218,7 @@ def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #0a3ac1f5
 def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: int=8):
-    "Answers don't depend on the batch or the mode, draws depend on nothing but their seed, and asking leaves no trace."
+    "Assert that answers don't depend on the batch or the mode, that draws depend on nothing but their seed, and that asking leaves no trace."
     state = torch.get_rng_state()
     drawn = [adapter.generate_batch(batch, max_new_tokens, 1., seed) for seed in (0, 0, *range(1, 5))]
     assert drawn[0] == drawn[1], "the same seed draws other answers"
@@ -229,7 +231,7 @@ def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: i
         assert adapter.model.training == training, "generate left the model in another mode"
 
 def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
-    "What was saved comes back equal."
+    "Assert that what was saved comes back equal."
     inputs = adapter.prepare_inputs(batch)
     with tempfile.TemporaryDirectory() as folder, adapter.evaluating():
         adapter.save(folder)
@@ -244,7 +246,7 @@ def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
 def check_completions(
     adapter: BaseVLMAdapter,  # what to check: it has `sample_completions` and `log_probs`
     batch: list[dict],        # samples, each ending with the user's turn
-    temperature: float=1.,    # above 0
+    temperature: float=1.,    # sampling temperature, above 0
     tolerance: float=1e-3,    # largest difference of a token's log-probability, nats
     n: int=3,                 # answers to each sample
     max_new_tokens: int=8,    # where an answer without end is cut

@@ -42,9 +42,9 @@ def set_pixel_budget(
 
 # %% ../../nbs/10h_models.budget.ipynb #5a4c3411
 def packs_pixels(
-    image_processor, # any
+    image_processor, # an image processor of transformers
 ) -> bool:
-    "Whether `pack_screens` does what this processor does: transformers' Qwen-VL processor by Pillow."
+    "Return whether `pack_screens` does what this processor does: transformers' Qwen-VL processor by Pillow."
     return type(image_processor).__name__ == "Qwen2VLImageProcessorPil" and image_processor.do_resize
 
 def pack_screens(
@@ -64,7 +64,7 @@ def pack_screens(
 # %% ../../nbs/10h_models.budget.ipynb #cbd2df04
 @lru_cache(maxsize=8)
 def _colours(do_rescale: bool, factor: float, do_normalize: bool, mean: tuple, std: tuple) -> Tensor:
-    "(3, 256) what the values of each colour become."
+    "Return what the values 0 to 255 of each colour become, (3, 256)."
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     values, p = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256)), Qwen2VLImageProcessorPil()
     if do_rescale: values = p.rescale(values, factor)
@@ -76,7 +76,7 @@ def unpack_screens(
     pixel_values: Tensor, # of `pack_screens`, on any device
     grids: Tensor,      # (screens, 3), on any device
 ) -> Tensor:            # float32 (patches, numbers of a patch)
-    "What the processor would have made of the screens, on the device that `pixel_values` is on."
+    "Return what the processor would have made of the screens, on the device that `pixel_values` is on."
     p, parts = image_processor, []
     table = _colours(p.do_rescale, p.rescale_factor, p.do_normalize, tuple(p.image_mean), tuple(p.image_std)).to(pixel_values.device)
     side, merge, at = p.patch_size, p.merge_size, 0
@@ -123,7 +123,7 @@ class VisionCache:
 
     # %% ../../nbs/10h_models.budget.ipynb #4495550c
     def _screen(self, model: nn.Module, pixels: Tensor, grid: Tensor) -> list[Tensor]:
-        "One screen's features: (visual tokens, size) for the text model's input, then for each layer that gets more of them."
+        "Return one screen's features: (visual tokens, size) for the text model's input, then for each layer that gets more of them."
         kind = f"{self.tower} {grid.tolist()} {pixels.device.type} {model.visual.dtype} {torch.is_autocast_enabled(pixels.device.type)}"
         path = self.folder/f"{hashlib.sha256(kind.encode() + _bytes(pixels)).hexdigest()}.pt"
         if path.exists():
@@ -144,7 +144,7 @@ class VisionCache:
         self.used += size
 
 def _hash_weights(tower: nn.Module) -> str:
-    "SHA-256 of a module's weights."
+    "Return the SHA-256 of a module's weights."
     digest = hashlib.sha256()
     for name, p in tower.state_dict().items(): digest.update(name.encode() + _bytes(p))
     return digest.hexdigest()
@@ -153,7 +153,7 @@ def _bytes(tensor: Tensor) -> bytes: return tensor.detach().cpu().contiguous().v
 
 # %% ../../nbs/10h_models.budget.ipynb #3c0b8803
 def free_bytes(
-    device: torch.device, # any
+    device: torch.device, # a device of PyTorch
 ) -> int|None:            # None where the system does not say
     "Return how much memory is free for a model on `device`."
     if device.type == "cuda": return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -179,6 +179,6 @@ def answer_bytes(
 def answers_at_once(
     free: int|None,   # bytes, of `free_bytes`
     each: int,        # bytes, of `answer_bytes`
-) -> int|None:        # at least 1; None: nobody knows, so all
+) -> int|None:        # answers, at least 1; None: unknown, so all at once
     "Return how many answers fit: into six tenths of what is free, since allocators round up."
     return None if free is None else max(1, int(.6*free)//each)

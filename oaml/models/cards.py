@@ -95,7 +95,7 @@ def sync(
     finally: os.close(fd)
 
 def file_names(
-    folder: Path # any
+    folder: Path # a folder of any kind
 ) -> list[str]:  # relative to it, sorted
     "Return every file in `folder` and below, but its manifest."
     return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file() and f != folder/MANIFEST)

@@ -23,7 +23,7 @@ from ..schemas.sessions import Action
 # %% ../../nbs/10g_models.fitting.ipynb #f40828ca
 def training_screens(
     folder: str|os.PathLike, # of a trained agent
-) -> list[tuple[int, int]]: # width and height, pixels; empty where nobody wrote them down
+) -> list[tuple[int, int]]: # width and height, pixels; empty where none are recorded
     "Return the sizes of the screens that an agent learnt from. Raises ValueError if its run's data.json is damaged."
     folder = Path(folder)
     if sizes := read_card(folder).get("screens"): return [tuple(s) for s in sizes]
@@ -53,7 +53,7 @@ class FittedScreen:
 
     @property
     def untouched(self) -> bool:
-        "Return whether it is the screenshot itself."
+        "Whether `image` is the screenshot as it was, neither scaled nor padded."
         return self.scale == 1 and self.original == self.image.shape[1::-1]
 
     @property
@@ -69,7 +69,7 @@ class FittedScreen:
     def on_original(self,
         action: Action, # on `image`
     ) -> Action:        # failed if it points at the padding
-        "`action` in shares of the screenshot. A scroll goes a whole screen at most."
+        "Return `action` in shares of the screenshot. A scroll goes a whole screen at most."
         moved = {} if self.untouched else _stretched(action, *(1/s for s in self.shares))
         if any(moved.get(k, 0) > 1 + 1e-9 for k in ("x", "y", "x2", "y2")):  # rounding
             return failed_action(repr(action), "points beside the screenshot, at its padding")
@@ -78,7 +78,7 @@ class FittedScreen:
     def on_fitted(self,
         action: Action, # on the screenshot
     ) -> Action:
-        "`action` in shares of `image`, as a model is told what was done."
+        "Return `action` in shares of `image`, as a model is told what was done."
         moved = {} if self.untouched else _stretched(action, *self.shares)
         return replace(action, **moved) if moved else action
 
@@ -90,7 +90,7 @@ class FittedScreen:
         return [row[:math.ceil(round(len(row)*across, 6))] for row in heat[:math.ceil(round(len(heat)*down, 6))]]
 
 def _stretched(action: Action, across: float, down: float) -> dict[str, float]:
-    "The places and distances of an action, times these."
+    "Return the places and distances of an action, those across times `across` and those down times `down`."
     places = dict(x=across, y=down, x2=across, y2=down, dx=across, dy=down)
     return {k: v*share for k, share in places.items() if (v := getattr(action, k)) is not None}
 
@@ -98,7 +98,7 @@ def fit_screen(
     image: Image.Image,          # a screenshot
     sizes: list[tuple[int, int]], # that a model was trained on, width and height; empty: any will do
 ) -> FittedScreen:
-    "`image` in the size of `sizes` that it fills best."
+    "Fit `image` into the size of `sizes` that it fills best: scaled, and padded on the right and at the bottom."
     def scale(size): return min(size[0]/image.width, size[1]/image.height)
     if not sizes or image.size in sizes: return FittedScreen(np.asarray(image), image.size, 1.)
     width, height = best = max(sizes, key=lambda s: scale(s)**2/math.prod(s))
@@ -115,7 +115,7 @@ def fit_notes(
     fitted: FittedScreen,         # what `fit_screen` made of it
     sizes: list[tuple[int, int]], # that the model was trained on
 ) -> list[str]:                   # lines: what was done, and a warning if that screen is of another kind
-    "Return what somebody should know who reads the model's answer."
+    "Return what a reader of the model's answer should know."
     notes, (height, width), (w, h) = [], fitted.image.shape[:2], fitted.original
     if not sizes: return notes
     if fitted.original not in sizes:

@@ -45,14 +45,14 @@ class VLMAdapter:
         temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
         seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
-        "An answer to each sample."
+        "Return an answer to each sample."
         raise NotImplementedError(f"{type(self).__name__}.generate_batch")
 
     def generate(self,
         sample: dict,            # ends with the user's turn
         max_new_tokens: int|None=None, # where an answer without end is cut; None: `generate_batch`'s own
     ) -> str:                    # the assistant's text
-        "The likeliest answer to `sample`."
+        "Return the likeliest answer to `sample`."
         return self.generate_batch([sample], *[] if max_new_tokens is None else [max_new_tokens])[0]
 
     # %% ../../nbs/10b_models.interface.ipynb #5a9c1d02
@@ -73,14 +73,14 @@ class VLMAdapter:
         batch: list[dict],        # samples, each ending with an assistant turn
         labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
     ) -> dict:                    # tensors: input_ids, attention_mask, labels and what the model needs besides
-        "Tensors for `compute_loss`."
+        "Return tensors for `compute_loss`."
         raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
 
     def compute_loss(self,
         inputs: dict,               # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: the number of supervised tokens
     ):                              # float32 scalar, a tensor
-        "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
+        "Return the sum of the supervised tokens' losses, each times its weight, over `num_items`."
         raise NotImplementedError(f"{type(self).__name__}.compute_loss")
 
     # %% ../../nbs/10b_models.interface.ipynb #5a9c1d05
@@ -91,25 +91,25 @@ class VLMAdapter:
         seed: int=0,             # sampling seed
         max_new_tokens: int=64,  # where an answer without end is cut
     ) -> list[list[Completion]]: # for each sample its `n` answers
-        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        "Return answers as token ids, with the log-probabilities of the distribution that they were drawn from."
         raise NotImplementedError(f"{type(self).__name__}.sample_completions")
 
     def prepare_completions(self,
         samples: list[dict],           # each ending with the user's turn
         completions: list[Completion], # an answer to each, of `sample_completions`
     ) -> dict:                         # tensors, `answer_ids` and `answer_mask` (answers, longest answer) among them
-        "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+        "Return tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
         raise NotImplementedError(f"{type(self).__name__}.prepare_completions")
 
     def log_probs(self,
         inputs: dict,            # from `prepare_completions`
         temperature: float=1.,   # that the answers were drawn at
     ):                           # float32 (answers, longest answer), two tensors; 0 behind an answer's end
-        "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+        "Return log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
         raise NotImplementedError(f"{type(self).__name__}.log_probs")
 
     def snapshot(self): # has `sample_completions` and `prompt_format`
-        "What draws as this model does now, whatever becomes of its weights."
+        "Return what draws as this model does now, even when its weights change."
         raise NotImplementedError(f"{type(self).__name__}.snapshot")
 
     # %% ../../nbs/10b_models.interface.ipynb #5a9c1d08
@@ -124,6 +124,6 @@ class VLMAdapter:
         folder: str|Path,  # what `save` wrote
         device=None,       # None: the best there is
     ) -> "VLMAdapter":
-        "The adapter that `save` wrote to `folder`."
+        "Load the adapter that `save` wrote to `folder`."
         raise NotImplementedError(f"{cls.__name__}.load")
 

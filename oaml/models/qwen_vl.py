@@ -53,12 +53,12 @@ class ImageTextProcessor(ProcessorMixin):
         image_idx: int,      # which image
         **kwargs,            # ProcessorMixin's; none matters here
     ) -> str:                # what stands in the text for the image
-        "The image token, once for each visual token."
+        "Return the image token, once for each visual token."
         patches = image_inputs["image_grid_thw"][image_idx].prod()
         return self.image_token * int(patches // self.image_processor.merge_size**2)
 
     def to_dict(self) -> dict:
-        "What processor_config.json holds: no class's name, so that where torchvision is, transformers' own is loaded."
+        "Return what processor_config.json holds: no class's name, so that where torchvision is, transformers' own is loaded."
         return {k: v for k, v in super().to_dict().items() if k != "processor_class"}
 
     def save_pretrained(self,
@@ -76,7 +76,7 @@ class ImageTextProcessor(ProcessorMixin):
 def as_chat(
     sample: dict,    # {"images": [...], "messages": [...]} with plain texts
 ) -> list[dict]:     # the messages, the images as entries of the turns that show them, before the text
-    "A `sample`'s messages as transformers' multimodal chat: what a processor's chat template and a pipeline take."
+    "Return a `sample`'s messages as transformers' multimodal chat: what a processor's chat template and a pipeline take."
     images = iter([dict(type="image", image=str(x) if isinstance(x, Path) else x) for x in sample["images"]])
     chat = [{k: v for k, v in m.items() if k != "images"} for m in sample["messages"]]
     for m, n in zip(chat, image_counts(sample)):
@@ -85,7 +85,7 @@ def as_chat(
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #1fa39a21
 def has_torchvision() -> bool:
-    "Whether transformers' own Qwen-VL processors can work here."
+    "Return whether transformers' own Qwen-VL processors can work here."
     return importlib.util.find_spec("torchvision") is not None
 
 if not has_torchvision():
@@ -95,7 +95,7 @@ if not has_torchvision():
 def load_processor(
     source: str, # hub id or folder
 ):               # transformers' processor, `ImageTextProcessor` or `NanoProcessor`
-    "A nano's own processor; else transformers' where torchvision is installed, and `ImageTextProcessor` elsewhere."
+    "Load a nano's own processor; else transformers' where torchvision is installed, and `ImageTextProcessor` elsewhere."
     if family := find_family(processor=ProcessorMixin.get_processor_dict(source)[0].get("processor_class")):
         return family.processor.from_pretrained(source)
     return (AutoProcessor if has_torchvision() else ImageTextProcessor).from_pretrained(source)
@@ -106,7 +106,7 @@ def choose_4bit(
     device: torch.device,  # where the model will run
     from_hub: bool,        # a hub id, not a folder and not "nano"
 ) -> bool:                 # whether to load 4-bit weights
-    "None means 4-bit for hub models on CUDA with bitsandbytes. True where that can't work is a ValueError."
+    "Choose whether to load 4-bit weights; None means so for hub models on CUDA with bitsandbytes. Raises ValueError where True can't work."
     installed = importlib.util.find_spec("bitsandbytes") is not None
     if asked and device.type not in ("cuda", "cpu"):
         raise ValueError(f"load_in_4bit=True: 4-bit weights need bitsandbytes on CUDA or a CPU, this device is {device.type}; "
@@ -121,7 +121,7 @@ WHOLE_IN_4BIT = ["model.visual", "lm_head"] # modules of a 4-bit model that stay
 def nf4_config(
     dtype: torch.dtype=torch.bfloat16, # that it computes in
 ):
-    "QLoRA's settings: 4-bit NormalFloat weights, quantised twice; the vision tower and the LM head stay as they are."
+    "Return QLoRA's settings: 4-bit NormalFloat weights, quantised twice; the vision tower and the LM head stay as they are."
     from transformers import BitsAndBytesConfig
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
                               bnb_4bit_compute_dtype=dtype, llm_int8_skip_modules=WHOLE_IN_4BIT)
@@ -135,7 +135,8 @@ def attach_lora(
     lora_config,    # peft.LoraConfig, or a dict that changes `DEFAULT_LORA`
     seed: int=0,    # of the adapter's random half
 ):                  # peft's model around `model`, everything frozen but the adapter
-    "Low-rank adapters on the modules that `lora_config` names. A name that matches no module, or a setting that LoRA does not have, is a ValueError."
+    """Put low-rank adapters on the modules that `lora_config` names. Raises ValueError for a name that matches no module, or a setting that LoRA does
+    not have."""
     from peft import LoraConfig, get_peft_model
     if isinstance(lora_config, dict):
         check_lora_knobs(lora_config)
@@ -164,7 +165,7 @@ def check_lora_knobs(
 def lora_modules(
     model,          # from `attach_lora`
 ) -> list[str]:     # names in the model that was wrapped
-    "The modules of `model` that carry a low-rank adapter."
+    "Return the modules of `model` that carry a low-rank adapter."
     return [name.removeprefix("base_model.model.") for name, m in model.named_modules() if hasattr(m, "lora_A")]
 
 def check_lora(
@@ -182,11 +183,12 @@ def load_parts(
     source: str,           # hub id or folder in transformers' format
     device: torch.device,  # where the model will run
     quantise: bool=False,  # 4-bit weights
-    dtype: torch.dtype|None=None, # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere
+    dtype: torch.dtype|None=None, # of weights that are not trained; None: bfloat16 on CUDA, float32 elsewhere
     attn_implementation: str|None=None, # how attention is computed, such as sdpa or flash_attention_2; None: transformers' choice
     max_memory: dict|None=None, # device (0, 1, ..., cpu) -> memory for weights, such as 20GiB: they are spread over these; None: all on `device`
 ):                         # model, processor
-    "Model and processor from `source`; transformers chooses the class by the config's model type. Raises ValueError for an attention that is not here."
+    """Load model and processor from `source`; transformers chooses the class by the config's model type. Raises ValueError for an attention that is
+    not here."""
     from transformers import AutoModelForImageTextToText
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
     extra = dict(quantization_config=nf4_config(dtype), device_map={"": device}) if quantise else {}
@@ -234,7 +236,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @property
     def is_lora(self) -> bool:
-        "Does the model carry a LoRA adapter?"
+        "Whether the model carries a LoRA adapter."
         return hasattr(self.model, "peft_config")
 
     @property
@@ -245,7 +247,8 @@ class QwenVLAdapter(BaseVLMAdapter):
     # %% ../../nbs/10e_models.qwen_vl.ipynb #4c65a8d0
     def _encode(self, samples: list[dict], answered: bool, side: str="right",
                 tensors=None) -> dict[str, Tensor]:
-        "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
+        """Return chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header. Raises ValueError that names
+        a sample."""
         for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
         if (self.prompt_format or {}).get("marks") and not hasattr(self.processor, "reader"):
             raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
@@ -258,7 +261,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         return inputs
 
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
-        "What the processor makes of chats and their images; screens stay bytes where they can until they are at the model (`_unpacked`)."
+        "Return what the processor makes of chats and their images; screens stay bytes where they can until they are at the model (`_unpacked`)."
         if not isinstance(self.processor, ImageTextProcessor) or not packs_pixels(self.processor.image_processor):
             return dict(self.processor(images=images, text=text, **how))
         screens = pack_screens(self.processor.image_processor, images)
@@ -282,7 +285,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         return self._unpacked({name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()})
 
     def _unpacked(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        "Screens that are bytes as the model takes them."
+        "Return inputs with screens that are bytes unpacked as the model takes them."
         if "pixel_values" not in inputs or inputs["pixel_values"].dtype != torch.uint8: return inputs
         return inputs | dict(pixel_values=unpack_screens(self.processor.image_processor, inputs["pixel_values"], inputs["image_grid_thw"]))
 
@@ -291,7 +294,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
         labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
     ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
-        "Tensors for `compute_loss`."
+        "Return tensors for `compute_loss`."
         return self.move_inputs(self.encode_inputs(batch, labels))
 
     def encode_inputs(self,
@@ -314,7 +317,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         return other
 
     def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
-        "`prepare_inputs` on the CPU, `tensors` in place of `_tensors`."
+        "Return what `prepare_inputs` does, on the CPU, with `tensors` in place of `_tensors`."
         if not (batch := list(batch)): raise ValueError("batch: is empty")
         for i, s in enumerate(batch): check_sample(s, self.control, f"batch[{i}]")
         batch = [chat for s in batch for chat in chats_of(s)]
@@ -331,7 +334,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         row: int=0,                 # which sample
     ) -> str:                       # HTML
-        "One sample's tokens, those that carry loss marked."
+        "Show one sample's tokens, those that carry loss marked."
         real = inputs["attention_mask"][row].bool()
         tokens = [self.tokenizer.decode([i]) for i in inputs["input_ids"][row][real].tolist()]
         return label_html(tokens, inputs["labels"][row][real].tolist())
@@ -341,7 +344,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         batch: list[dict],        # as of `prepare_inputs`
         labels: str="assistant",  # likewise
     ) -> dict[str, Tensor]:       # what the model's own forward pass takes, on the CPU
-        "`collate_fn` for a DataLoader, `data_collator` for transformers' Trainer. Raises ValueError if turns have weights."
+        "Return a batch's tensors: `collate_fn` for a DataLoader, `data_collator` for transformers' Trainer. Raises ValueError if turns have weights."
         inputs = self._labelled(batch, labels, partial(QwenVLAdapter._tensors, self))
         if "weights" in inputs: raise ValueError("batch: turns have weights, which only `compute_loss` knows")
         return self._unpacked(inputs)
@@ -351,7 +354,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
     ) -> Tensor:                    # float32 scalar
-        "Sum of the supervised tokens' cross entropies, each times its weight, over `num_items`."
+        "Return the sum of the supervised tokens' cross entropies, each times its weight, over `num_items`. Raises ValueError if no token carries loss."
         if num_items is None: num_items = self.count_supervised(inputs)
         if not num_items: raise ValueError("batch: no token carries loss; check the answers and their weights")
         inputs = dict(inputs)
@@ -362,18 +365,18 @@ class QwenVLAdapter(BaseVLMAdapter):
         return (losses if weights is None else losses * weights[:, 1:][keep]).sum() / num_items
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
-        "(kept, size) last hidden states where `keep` (batch, tokens - 1) is true."
+        "Return the (kept, size) last hidden states where `keep` (batch, tokens - 1) is true."
         return self._hidden(inputs)[:, :-1][keep]
 
     def _hidden(self, inputs: dict[str, Tensor]) -> Tensor:
-        "(batch, tokens, size) last hidden states; what the vision tower says may come from `vision_cache`."
+        "Return the (batch, tokens, size) last hidden states; what the vision tower says may come from `vision_cache`."
         if self.vision_cache and "pixel_values" in inputs:
             inputs = dict(inputs)
             inputs["mm_encoder_outputs"] = dict(image=self.vision_cache.features(self.qwen.model, inputs.pop("pixel_values"), inputs["image_grid_thw"]))
         return self.qwen.model(**inputs, use_cache=False).last_hidden_state.to(self.device)  # a model on several devices ends on the last
 
     def _logits(self, states: Tensor) -> Tensor:
-        "The LM head's float32 scores."
+        "Return the LM head's float32 scores."
         return self.qwen.lm_head(states).float().to(self.device)
 
     # %% ../../nbs/10e_models.qwen_vl.ipynb #23ca6c7d
@@ -383,7 +386,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
         seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
-        "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
+        "Return answers, each up to its end token. Raises ValueError that names the sample or the setting."
         check_sampling(temperature, max_new_tokens)
         if not samples: return []
         with self.evaluating():
@@ -397,7 +400,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         top_p: float=1.,       # drawn of the likeliest tokens that have this share together; 1: of all
         each: Callable[[int, str], None]|None=None, # told a sample's number and its answer so far, at each token
     ) -> list[Written]:
-        "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
+        "Return answers with their tokens counted. Raises ValueError that names the sample or the setting."
         for most in limits: check_sampling(temperature, most)
         if temperature and len(samples) > 1:
             one_of = lambda k: each and (lambda _, text: each(k, text))
@@ -414,7 +417,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @contextmanager
     def _generating(self, seed: int):
-        "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
+        "Let draws, for the time of a `with`, depend on `seed` alone; of the checkpoint's settings only `hold_back`'s count."
         with _ONE_DRAWS:
             own = self.qwen.generation_config
             self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
@@ -426,7 +429,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0.,
                   seed: int=0) -> list[list[int]]:
-        "The ids that follow each sample's chat."
+        "Return the ids that follow each sample's chat."
         return self._finish(self._encode(samples, answered=False, side="left"), [len(s["images"]) for s in samples], max_new_tokens, temperature, seed)
 
     def _finish(self, inputs: dict[str, Tensor], images: list[int], max_new_tokens: int, temperature: float, seed: int, top_p: float=1.,
@@ -462,7 +465,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed or torch.is_autocast_enabled(self.device.type)): yield
 
     def _answer(self, ids: list[int]) -> str:
-        "The text before the first stop token."
+        "Return the text before the first stop token."
         stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
         return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
 
@@ -471,7 +474,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         text: str,   # how such answers, or thoughts, begin: its first token counts
         nats: float, # how much likelier than all others it must be; 0: not at all
     ):
-        "From now on write the first token of `text`, wherever in an answer, only if it is likely by a margin. Raises ValueError."
+        "Write the first token of `text`, from now on and at any place in an answer, only if it is likely by a margin. Raises ValueError."
         if not 0 <= nats < math.inf: raise ValueError(f"nats: {nats} is not a number from 0 up")
         if not text: raise ValueError("text: is empty; say how answers begin that are to be held back")
         token = self.tokenizer.encode(text, add_special_tokens=False)[0]
@@ -481,7 +484,7 @@ class QwenVLAdapter(BaseVLMAdapter):
     # %% ../../nbs/10e_models.qwen_vl.ipynb #bf76284f
     @contextmanager
     def each_image_once(self):
-        "In this block the vision tower sees equal images of a batch once, and if nobody trains it, those of the last batches neither."
+        "Show the vision tower, for the time of a `with`, equal images of a batch once, and if it is not trained, those of the last batches not again."
         tower = getattr(self.qwen.model, "visual", None)
         if tower is None or isinstance(tower.__dict__.get("forward"), _ImagesOnce):  # a nano, or a block in a block
             yield
@@ -501,12 +504,12 @@ class QwenVLAdapter(BaseVLMAdapter):
         seed: int=0,             # sampling seed
         max_new_tokens: int=64,  # where an answer without end is cut
     ) -> list[list[Completion]]: # for each sample its `n` answers
-        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        "Return answers as token ids, with the log-probabilities of the distribution that they were drawn from."
         check_sampling(temperature, max_new_tokens, n)
         with self.evaluating(): return self._sample(samples, n, temperature, seed, max_new_tokens) if samples else []
 
     def _sample(self, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
-        "`sample_completions` by transformers."
+        "Do what `sample_completions` does, by transformers."
         inputs = self._to_device(self._encode(samples, answered=False, side="left"))
         with self._generating(seed), self.each_image_once():
             out = self.qwen.generate(
@@ -520,7 +523,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         return [flat[k:k+n] for k in range(0, len(flat), n)]
 
     def _completion(self, prompt: tuple[int, ...], ids: list[int], chances) -> Completion:
-        "One answer, up to the token that ends it."
+        "Return one answer, up to the token that ends it."
         end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), len(ids))
         return Completion(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
 
@@ -529,7 +532,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         samples: list[dict],           # each ending with the user's turn
         completions: list[Completion], # an answer to each, of `sample_completions`
     ) -> dict[str, Tensor]:            # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
-        "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+        "Return tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
         inputs = self._encode(samples, answered=False, side="left")
         for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], completions, strict=True)):
             if tuple(ids[mask == 1].tolist()) != d.prompt: raise ValueError(f"batch[{i}]: encodes to another prompt than was answered")
@@ -545,7 +548,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         inputs: dict[str, Tensor], # from `prepare_completions`
         temperature: float=1.,     # that the answers were drawn at
     ) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
-        "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+        "Return log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
         if not 0 < temperature < math.inf: raise ValueError(f"temperature: {temperature} is not a number above 0")
         ids, mask = inputs["answer_ids"], inputs["answer_mask"]
         rest = {name: v for name, v in inputs.items() if not name.startswith("answer_")}
@@ -557,12 +560,12 @@ class QwenVLAdapter(BaseVLMAdapter):
         return place(chances.gather(-1, ids[keep][:, None])[:, 0]), place(entropy)
 
     def _answer_states(self, inputs: dict[str, Tensor], answers: dict[str, Tensor]) -> Tensor:
-        "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+        "Return the (drawn tokens, size) last states before each of the answers' tokens, answer by answer."
         n = answers["answer_ids"].shape[1]
         with self.each_image_once(): return self._hidden(inputs)[:, -n-1:-1][answers["answer_mask"].bool()]
 
     def _token_bias(self) -> Tensor:
-        "What is added to the scores of single tokens in drawing, and so in learning (`hold_back`)."
+        "Return what is added to the scores of single tokens in drawing, and so in learning (`hold_back`). Raises ValueError for longer sequences."
         bias, values = self.qwen.generation_config.sequence_bias or (), torch.zeros(self.qwen.lm_head.weight.shape[0], device=self.device)
         values[self.placeholders] = -torch.inf
         for ids, nats in bias.items() if isinstance(bias, dict) else bias:
@@ -574,7 +577,7 @@ class QwenVLAdapter(BaseVLMAdapter):
     def token_probabilities(self,
         sample: dict, # a chat that ends with the assistant's turn
     ) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-        "How likely each token of a given answer is behind those before it."
+        "Return how likely each token of a given answer is behind those before it."
         inputs = self.prepare_inputs([sample])
         labels = inputs.pop("labels")[:, 1:]
         inputs.pop("weights", None)
@@ -593,16 +596,17 @@ class QwenVLAdapter(BaseVLMAdapter):
         load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
         device: str|torch.device|None=None, # None: `get_default_device()`
         seed: int=0,                     # of nano's weights and of LoRA's
-        dtype: torch.dtype|None=None,    # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere and of a nano
+        dtype: torch.dtype|None=None,    # of weights that are not trained; None: bfloat16 on CUDA, float32 elsewhere and of a nano
         min_pixels: int|None=None,       # of a screen that the model sees, see `set_pixel_budget`; None: the processor's
         max_pixels: int|None=None,       # likewise
         attn_implementation: str|None=None, # as of `load_parts`; None: a saved agent's where that is here, else transformers' choice
         max_memory: dict|None=None,      # as of `load_parts`
         gradient_checkpointing: bool=False, # train in less memory, and more time; of a saved agent: also if it was so
     ) -> "QwenVLAdapter":                  # ready to train or to answer
-        """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
+        """Return an adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
 
-        Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one, a setting that LoRA does not have or the model can't heed."""
+        Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one, a setting that LoRA does not have or the model can't
+        heed."""
         device = as_device(device)
         adapter = cls._base(str(model_name), load_in_4bit, device, seed, dtype, attn_implementation=attn_implementation, max_memory=max_memory)
         if min_pixels or max_pixels: set_pixel_budget(getattr(adapter.processor, "image_processor", None), min_pixels, max_pixels)
@@ -616,7 +620,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @classmethod
     def _base(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None, **how) -> "QwenVLAdapter":
-        "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights, or those of a `dtype`, are asked for and there will be none."
+        "Return the adapter for `name` before LoRA. Raises ValueError where 4-bit weights, or those of a `dtype`, are asked for and there will be none."
         adapter = cls._found(name, load_in_4bit, device, seed, dtype, **how)
         for key, value in how.items():
             if value and hasattr(adapter.processor, "reader"): raise ValueError(f"model.{key}: {name} is a nano, which has none; leave it out")
@@ -627,7 +631,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @classmethod
     def _found(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None, **how) -> "QwenVLAdapter":
-        "The adapter of a saved agent, of a registered name, of a folder or of the hub."
+        "Return the adapter of a saved agent, of a registered name, of a folder or of the hub. Raises FileNotFoundError."
         is_folder, family = Path(name).is_dir(), find_family(name)
         if family and load_in_4bit: _refuse_4bit(name)
         quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
@@ -671,7 +675,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         attn_implementation: str|None=None, # as of `from_pretrained`
         max_memory: dict|None=None,   # as of `load_parts`
     ) -> "QwenVLAdapter":
-        "The adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
+        "Load the adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
         card, device = read_card(folder), as_device(device)
         if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
             raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
@@ -685,7 +689,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @classmethod
     def _load_lora(cls, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None, load_in_4bit: bool|None, **how) -> "QwenVLAdapter":
-        "The adapter in `folder` on the model that it was trained on."
+        "Load the adapter in `folder` on the model that it was trained on."
         from peft import PeftModel
         quantised = card["load_in_4bit"] and device.type == "cuda" if load_in_4bit is None else load_in_4bit
         adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"], dtype=dtype, **{k: v for k, v in how.items() if v})
@@ -698,7 +702,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     @classmethod
     def _load_full(cls, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None, **how) -> "QwenVLAdapter":
-        "The adapter in `folder`, which holds all the weights."
+        "Load the adapter in `folder`, which holds all the weights."
         rest = dict(device=device, prompt_format=card["prompt_format"], base_model=card["base_model"], seed=card["seed"])
         if family := find_family(card["base_model"]): return family.load(folder, **rest)
         return cls(*load_parts(str(folder), device, dtype=dtype, **how), **rest, attn_implementation=how["attn_implementation"])
@@ -716,7 +720,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 _ONE_DRAWS = threading.RLock()  # threads may share a model, and all share PyTorch's generator
 
 def _row_parts(inputs: dict[str, Tensor], images: list[int], n: int):
-    "Slices of at most `n` rows of encoded chats, each with its rows' `images`."
+    "Yield slices of at most `n` rows of encoded chats, each with its rows' `images`."
     if len(images) <= n or not images: yield inputs; return
     grids, pixels = inputs.get("image_grid_thw"), inputs.get("pixel_values")
     sizes = [] if grids is None else grids.prod(-1).tolist()
@@ -749,11 +753,11 @@ class _ImagesOnce:
     def __init__(self, forward: Callable, merged: int): self.forward, self.merged, self.known, self.computed = forward, merged, [], 0
 
     def _place(self, pixels: Tensor, grid: Tensor) -> int|None:
-        "Where an image stands among the known ones."
+        "Return where an image stands among the known ones; None if it is not among them."
         return next((k for k, (p, g, _) in enumerate(self.known) if torch.equal(g, grid) and torch.equal(p, pixels)), None)
 
     def _parts(self, out, counts: list[int]) -> list[dict]:
-        "The tower's outputs, image by image."
+        "Return the tower's outputs, image by image."
         sizes = {sum(counts): counts, sum(counts)//self.merged: [n//self.merged for n in counts]}
         def split(value): return value.split(sizes[len(value)]) if isinstance(value, Tensor) else list(zip(*map(split, value)))
         columns = {name: split(value) for name, value in out.items()}
@@ -788,7 +792,7 @@ def answer_tensors(
     completions: list[Completion], # answers
     pad: int,                      # id behind an answer's end
 ) -> dict[str, Tensor]:            # (answers, longest answer) each
-    "`answer_ids`, padded on the right, and `answer_mask`, float32: where they are."
+    "Return `answer_ids`, padded on the right, and `answer_mask`, float32: where they are."
     rows = [torch.tensor(d.ids) for d in completions]
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)
     return dict(answer_ids=torch.nn.utils.rnn.pad_sequence(rows, True, pad), answer_mask=mask)
@@ -798,7 +802,7 @@ def answer_tensors(
 def means_folder(
     name: str, # a folder or a hub id
 ) -> bool:
-    "Can `name` only mean a folder? A hub id is NAME or OWNER/NAME; where a folder OWNER is here, that is what is meant."
+    "Return whether `name` can only mean a folder. A hub id is NAME or OWNER/NAME; where a folder OWNER is here, that is what is meant."
     parts = Path(name).parts
     return name[:1] in (".", "~", "/") or "\\" in name or len(parts) > 2 or len(parts) == 2 and Path(parts[0]).is_dir()
 
@@ -808,7 +812,7 @@ def _refuse_4bit(name: str):
 # %% ../../nbs/10e_models.qwen_vl.ipynb #0b2883b4
 @contextmanager
 def no_bars():
-    "transformers draws no progress bars in this block, which would break those of training."
+    "Keep transformers, for the time of a `with`, from drawing progress bars, which would break those of training."
     from transformers.utils import logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -830,7 +834,7 @@ def attention_here(
 def has_processor(
     folder: str|Path, # of an agent
 ) -> bool:
-    "Does the folder hold a processor's settings? Other programs save LoRA adapters without."
+    "Return whether the folder holds a processor's settings; other programs save LoRA adapters without."
     return any((Path(folder)/name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
 
 _LOG = logging.getLogger("oaml.models")

@@ -52,7 +52,7 @@ def letter_theme(
     return _look(font, size) if ours and most and score >= MIN_EXPLAINED*most else _look("Liberation", _size_by_width(plain))
 
 def _size_by_width(plain: Iterable[tuple[str, int, int]]) -> int:
-    "Pixels per em of words with their widths and heights, of those that take one line."
+    "Return the pixels per em of words with their widths and heights, by those that take one line."
     sizes = [(100*wide/text_width(name, "Liberation", 100), tall) for name, wide, tall in plain if len(name) > 2]
     return max(6, round(median([size for size, tall in sizes if .8*size < tall < 1.9*size] or [USUAL_SIZE])))
 
@@ -81,7 +81,7 @@ FILLED = .85, 1.2    # widths of a box for the words' own, between which words f
 MAX_LINES = 100      # of one element
 
 def _fitting_lines(words: str, wide: int, tall: int, theme: Theme, heading: bool) -> tuple[tuple[str, ...], int]:
-    "The lines that words make in a box, and their letters' size in pixels."
+    "Return the lines that words make in a box, and their letters' size in pixels."
     size = theme.size
     def width(s): return text_width(words, theme.font, s, heading)
     if heading and abs(width(size) - wide) > 1: size = max(size, tall - 4)
@@ -92,7 +92,7 @@ def _fitting_lines(words: str, wide: int, tall: int, theme: Theme, heading: bool
     return wrap(words, wide, theme.font, size), size
 
 def write_words(
-    written: Writing,    # gets the characters
+    written: Writing,    # what the characters are noted in
     words: str,          # such as an element's name
     box: Box,            # where, pixels
     theme: Theme,        # from `letter_theme`
@@ -136,7 +136,7 @@ def _draw(written: Writing, w: Widget, e: Element, box: Box, theme: Theme):
 
 # %% ../../nbs/11i_nano.eyes.ipynb #5b39b85b
 def _beside(k: int, elements: Sequence[Element], boxes: Sequence[Box]) -> bool:
-    "Whether the nearest thing to the left of an element, or one right above it, is words."
+    "Return whether the nearest thing to the left of an element, or one right above it, is words."
     x0, y0, x1, y1 = boxes[k]
     def left(b): return b[2] <= x0 + 2 and b[1] < (y0 + y1)/2 < b[3]
     def above(b): return abs(b[0] - x0) <= TICK_GAP and 0 <= y0 - b[3] <= y1 - y0
@@ -159,7 +159,7 @@ def written_name(
     return f"{e.name} {e.value}".strip() if e.role in _AMOUNTS else e.name
 
 def _placeholder(k: int, elements: Sequence[Element], boxes: Sequence[Box]) -> Element:
-    "An element; if it is an empty field without a label its name stands in it."
+    "Return an element; if it is an empty field without a label its name stands in it."
     e = elements[k]
     unnamed = e.role in ("textbox", "spinbutton") and e.name and not e.value and not _beside(k, elements, boxes)
     return replace(e, value=e.name) if unnamed else e
@@ -196,7 +196,7 @@ def _write(written: Writing, k: int, elements: Sequence[Element], boxes: Sequenc
     _draw(written, w, e, box, theme)
 
 def _followed(box: Box, others: Sequence[Box]) -> bool:
-    "Whether another box begins a blank behind one, in its row: a text that is made of several."
+    "Return whether another box begins a blank behind one, in its row: a text that is made of several."
     return any(0 <= b[0] - box[2] <= TICK_GAP and b[1] <= (box[1] + box[3])/2 <= b[3] for b in others)
 
 _ASIDE = 1e-4 # pixels: characters of the same height may be one line

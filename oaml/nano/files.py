@@ -43,7 +43,7 @@ def load_arrays(
             for name, t in table.items()}
 
 def _array(raw: memoryview, dtype: str, where: str) -> np.ndarray:
-    "Numbers in float32."
+    "Return numbers in float32. Raises ValueError for another type than BF16, F16 or F32."
     if dtype == "BF16": return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
     if dtype not in NUMPY_TYPES: raise ValueError(f"{where} is of type {dtype}; expected BF16, F16 or F32")
     return np.frombuffer(raw, NUMPY_TYPES[dtype]).astype(np.float32)

@@ -43,7 +43,7 @@ class NanoAdapter(QwenVLAdapter):
     def prompt_format(self, fmt: dict|None): self.processor.prompt_format = fmt
 
     def count_tokens(self,
-        text: str, # any
+        text: str, # a text of any kind
     ) -> int:
         "Return how many tokens a text has, as `LightNano` does."
         return len(self.tokenizer.encode(text, add_special_tokens=False))
@@ -54,7 +54,8 @@ class NanoAdapter(QwenVLAdapter):
         return self.device.type == "cpu" and not self.is_lora
 
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
-        "Without the image processor's empty rows. Screens that were read already are none of transformers' images: their lines are put in before."
+        """Return the tensors without the image processor's empty rows. Screens that were read already are none of transformers' images: their lines
+        are put in before."""
         if any(isinstance(image, ReadScreen) for image in images):
             left = iter(images)
             text = [fill_images(chat, [next(left) for _ in range(chat.count(IMAGE))], self.processor.reader, self.prompt_format) for chat in text]
@@ -62,7 +63,7 @@ class NanoAdapter(QwenVLAdapter):
         return {name: v for name, v in QwenVLAdapter._tensors(self, images, text, **how).items() if name != "pixel_values"}
 
     def _save_model(self, folder: str|Path):
-        "Weights as they are. In which precision a nano computes does not depend on how they are stored."
+        "Save the weights as they are. In which precision a nano computes does not depend on how they are stored."
         super()._save_model(folder)
         path = Path(folder)/"config.json"
         if not path.exists(): return  # LoRA's
@@ -71,7 +72,7 @@ class NanoAdapter(QwenVLAdapter):
 
     # %% ../../nbs/11h_nano.model.ipynb #4edb6716
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
-        "(kept, size) last states where `keep` (batch, tokens - 1) is true. Padding is on the right, so nobody sees it."
+        "Return the (kept, size) last states where `keep` (batch, tokens - 1) is true. Padding is on the right, so no token sees it."
         if self.is_lora: return QwenVLAdapter._states(self, inputs, keep)
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
         positions = torch.arange(inputs["input_ids"].shape[1], device=self.device)[None]
@@ -79,17 +80,17 @@ class NanoAdapter(QwenVLAdapter):
 
     # %% ../../nbs/11h_nano.model.ipynb #e80f04de
     def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0., seed: int=0) -> list[list[int]]:
-        "The ids that follow each sample's chat. On a CPU NumPy is quicker to say them."
+        "Return the ids that follow each sample's chat. On a CPU NumPy is quicker to say them."
         if not self.by_numpy: return QwenVLAdapter._complete(self, samples, max_new_tokens, temperature, seed)
         return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
 
     def _sample(self, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
-        "`sample_completions`, on a CPU by NumPy."
+        "Do what `sample_completions` does, on a CPU by NumPy."
         if not self.by_numpy: return QwenVLAdapter._sample(self, samples, n, temperature, seed, most)
         return LightNano.of(self).sample_completions(samples, n, temperature, seed, most)
 
     def snapshot(self) -> "LightNano|NanoAdapter":
-        "What draws as this model does now, whatever becomes of its weights: on a CPU a nano on NumPy."
+        "Return what draws as this model does now, even when its weights change: on a CPU a nano on NumPy."
         return LightNano.of(self, copy=True) if self.by_numpy else QwenVLAdapter.snapshot(self)
 
     def write_batch(self,
@@ -105,7 +106,7 @@ class NanoAdapter(QwenVLAdapter):
 
     # %% ../../nbs/11h_nano.model.ipynb #9472b53f
     def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
-        "Qwen's; of what `SampleEncoder` made only the padding is left."
+        "Return labelled inputs as Qwen's adapter does; of what `SampleEncoder` made only the padding is left."
         batch = list(batch)
         if not any("input_ids" in s for s in batch): return QwenVLAdapter._labelled(self, batch, labels, tensors)
         def padded(rows, value): return pad_sequence([torch.as_tensor(row) for row in rows], True, value)
@@ -120,7 +121,7 @@ class NanoAdapter(QwenVLAdapter):
         samples: list[dict],           # each ending with the user's turn
         completions: list[Completion], # an answer to each, of `sample_completions`
     ) -> dict[str, Tensor]:            # equal prompts once, with all their answers behind them
-        "Tensors for `log_probs`."
+        "Return tensors for `log_probs`."
         if self.is_lora: return QwenVLAdapter.prepare_completions(self, samples, completions)
         prompts = {prompt: [d for d in completions if d.prompt == prompt] for prompt in dict.fromkeys(d.prompt for d in completions)}
         rows = _packed(prompts, self.tokenizer.pad_token_id)
@@ -130,7 +131,7 @@ class NanoAdapter(QwenVLAdapter):
 
     # %% ../../nbs/11h_nano.model.ipynb #24490391
     def _answer_states(self, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
-        "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+        "Return the (drawn tokens, size) last states before each of the answers' tokens, answer by answer."
         if self.is_lora: return QwenVLAdapter._answer_states(self, inputs, drawn)
         segments = inputs["segments"]
         others = (segments[:, None, :] != 0) & (segments[:, None, :] != segments[:, :, None])  # tokens of another answer
@@ -146,16 +147,16 @@ AUTO_CLASSES = dict(AutoConfig="NanoConfig", AutoModelForCausalLM="NanoForCausal
 RANDOM_NANOS = {"nano-new": True, "nano-small": False} # drawn at random, so no weights are needed: is it the larger one?
 
 def _build(name: str, device: torch.device|str, seed: int) -> NanoAdapter:
-    "The nano of this name."
+    "Return the nano of this name: the shipped one, or one with random weights."
     if name == "nano": return QwenVLAdapter.load(shipped_nano(), device)
     return NanoAdapter(*build_nano(seed, large=RANDOM_NANOS[name]), device, base_model=name, seed=seed)
 
 def _load(folder: str|Path, device: torch.device|str, prompt_format: dict|None, base_model: str, seed: int) -> NanoAdapter:
-    "The nano in a folder that an adapter saved."
+    "Load the nano in a folder that an adapter saved."
     return NanoAdapter(*load_nano(folder), device, prompt_format, base_model, seed)
 
 def _wrap(model, processor: NanoProcessor, device: torch.device|str, seed: int) -> NanoAdapter:
-    "A nano whose folder another trainer saved."
+    "Return the adapter of a nano whose folder another trainer saved."
     return NanoAdapter(model, processor, device, processor.prompt_format, "nano", seed)
 
 register_models(ModelFamily(("nano", *RANDOM_NANOS), _build, _load, NanoProcessor, _wrap, NANO_FILES))
@@ -177,12 +178,12 @@ class SampleEncoder:
     def __call__(self,
         samples: list[dict], # SFT samples
     ) -> list[dict]:         # for each, `input_ids`, `labels` and perhaps `weights`: arrays, one a chat; and the `shape` of its screen
-        "Samples that `prepare_inputs` has only to pad; answers have names and places as they were read."
+        "Return samples that `prepare_inputs` has only to pad; answers have names and places as they were read."
         return [_encode_sample(s, self.folder, self.labels) for s in read_samples(samples, self.folder, self.marks)]
 
 @cache
 def _without_weights(folder: str) -> NanoAdapter:
-    "An adapter that can encode, and nothing else."
+    "Return an adapter that can encode, and nothing else."
     with torch.device("meta"): model = NanoForCausalLM(NanoConfig.from_pretrained(folder))
     processor = NanoProcessor.from_pretrained(folder)
     processor.image_processor.reader = quickest_reader(folder)
@@ -196,7 +197,7 @@ def _encode_sample(sample: dict, folder: str, labels: str) -> dict:
 
 # %% ../../nbs/11h_nano.model.ipynb #e0bcce48
 def _packed_row(prompt: tuple[int, ...], answers: list[tuple[int, ...]]) -> dict:
-    "A prompt and its answers in one row; `asked`: of each answer's tokens, the column before it."
+    "Return a prompt and its answers in one row; `asked`: of each answer's tokens, the column before it."
     row, n = dict(ids=list(prompt), positions=list(range(len(prompt))), segments=[0]*len(prompt), asked=[]), len(prompt)
     for k, ids in enumerate(answers, 1):
         at = len(row["ids"])
@@ -208,8 +209,8 @@ def _packed_row(prompt: tuple[int, ...], answers: list[tuple[int, ...]]) -> dict
 
 # %% ../../nbs/11h_nano.model.ipynb #616bd03f
 def _packed(prompts: dict[tuple, list[Completion]], pad: int) -> dict:
-    """A row for each prompt. `rows`: the columns of each row whose last states are wanted. `spots`: for each answer's tokens,
-    the places of their columns among these."""
+    """Return a row for each prompt. `rows`: the columns of each row whose last states are wanted. `spots`: for each answer's tokens, the places of
+    their columns among these."""
     rows = [_packed_row(prompt, [d.ids for d in completions]) for prompt, completions in prompts.items()]
     asked = [sorted({column for spots in row["asked"] for column in spots}) for row in rows]
     width = max(map(len, asked))

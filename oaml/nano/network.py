@@ -32,7 +32,7 @@ class NanoForCausalLM(Qwen3ForCausalLM):
         pixel_values: Tensor|None=None, # unused: the processor's text tells all of images
         **kwargs,                       # Qwen3's
     ):                                  # Qwen3's output
-        "Qwen3's forward pass."
+        "Run Qwen3's forward pass."
         return super().forward(*args, **kwargs)
 
 AutoConfig.register("nano", NanoConfig, exist_ok=True)
@@ -43,7 +43,7 @@ def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
     large: bool=True,                    # False: the smaller sister, for quick experiments
 ) -> NanoConfig:                         # about 3.4 million weights; 1.9 for the smaller one
-    "Qwen3's architecture, very small."
+    "Return Qwen3's architecture, very small."
     size, inner, depth, heads, head, theta = (192, 512, 5, 4, 64, 1e8) if large else (160, 384, 4, 5, 32, 1e4)
     pad, end, image, video = tokenizer.convert_tokens_to_ids([PAD, END, "<|image_pad|>", "<|video_pad|>"])
     return NanoConfig(
@@ -56,7 +56,7 @@ def nano_config(
 # %% ../../nbs/11f_nano.network.ipynb #aa9b5854
 @torch.no_grad()
 def fan_in_init(
-    model: nn.Module,  # changed in place
+    model: nn.Module,  # module, changed in place
 ):
     "Draw matrices with deviation 1/sqrt(inputs), so that outputs vary as inputs do. Biases 0, embeddings 1."
     for module in model.modules():
@@ -68,11 +68,11 @@ def fan_in_init(
 # %% ../../nbs/11f_nano.network.ipynb #8ab2a876
 @torch.no_grad()
 def ordered_init(
-    model: nn.Module,        # changed in place
+    model: nn.Module,        # module, changed in place
     coordinates: list[list[int]], # ids of the tokens "0.00" to "1.00", and likewise of other tokens that say them
     length_scale: float=.08, # coordinates much closer than this have nearly the same row
 ):
-    "Draw the rows of coordinates so that neighbours are alike, whoever says them, from PyTorch's global generator."
+    "Draw the rows of coordinates from PyTorch's global generator so that neighbours are alike, in all tokens that say them."
     rows = model.model.embed_tokens.weight
     frequencies, phases = torch.randn(rows.shape[1]) / length_scale, torch.rand(rows.shape[1]) * 2*torch.pi
     for ids in coordinates: rows[ids] = 2**.5 * (torch.linspace(0, 1, len(ids))[:, None]*frequencies + phases).cos()
@@ -80,7 +80,7 @@ def ordered_init(
 # %% ../../nbs/11f_nano.network.ipynb #7f352f96
 @torch.no_grad()
 def copying_init(
-    model: nn.Module,       # changed in place
+    model: nn.Module,       # module, changed in place
     searching: tuple[int, ...]=(3, 4),  # layers that search
     heads: int=2,           # of a layer that take part
 ):
@@ -95,7 +95,7 @@ def copying_init(
     for i in (0, *searching): layers[i].self_attn.q_norm.weight.fill_(2)  # sharper than chance
 
 def _look_back(attn: nn.Module, rows: slice, inv_freq: Tensor):
-    "Let the head at `rows` look at the token before, whatever it is, and note it loudly."
+    "Let the head at `rows` look at the token before, which may be any, and note it loudly."
     key = torch.zeros_like(inv_freq)
     key[:4] = torch.tensor((.5, .35, .2, .1)).sqrt() * len(inv_freq)**.5  # how much each of the fastest pairs has to say
     attn.k_proj.bias[rows] = torch.cat((key, 0*key))
@@ -181,7 +181,7 @@ def rope_tables(
     positions: Tensor,   # (1 or batch, tokens)
     dtype: torch.dtype,  # of what is to be turned
 ) -> tuple[Tensor, Tensor]: # (1 or batch, 1, tokens, head size) each
-    "Cosines and sines as `apply_rope` wants them: the first half of the sines negated, so that a roll replaces slicing."
+    "Return cosines and sines as `apply_rope` wants them: the first half of the sines negated, so that a roll replaces slicing."
     cos, sin = model.rotary_emb(torch.empty((), dtype=torch.float32, device=positions.device), positions)
     half = sin.shape[-1] // 2
     return cos[:, None].to(dtype), torch.cat((-sin[..., :half], sin[..., half:]), -1)[:, None].to(dtype)
@@ -190,13 +190,13 @@ def apply_rope(
     x: Tensor,                      # (batch, heads, tokens, head size)
     tables: tuple[Tensor, Tensor],  # from `rope_tables`
 ) -> Tensor:
-    "Rotary position embedding of `x`."
+    "Return the rotary position embedding of `x`."
     cos, sin = tables
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 # %% ../../nbs/11f_nano.network.ipynb #e409d8c1
 def _pick(x: Tensor, rows: Tensor) -> Tensor:
-    "(batch or 1, tokens, n) to (batch, wanted, n): each row's columns `rows`."
+    "Return each row's columns `rows`: (batch or 1, tokens, n) becomes (batch, wanted, n)."
     return x.expand(len(rows), -1, -1).gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
 
 def attend(
@@ -205,7 +205,7 @@ def attend(
     v: Tensor,    # (batch, heads, keys, size)
     mask: Tensor|None=None, # added to the scores (batch or 1, 1, queries, keys): 0 to see, -inf not to; None: what is not later
 ) -> Tensor:      # (batch, queries, heads*size)
-    "Attention: PyTorch's fused one, but in bfloat16 on a CPU the plain form, which is quicker there."
+    "Return attention: PyTorch's fused one, but in bfloat16 on a CPU the plain form, which is quicker there."
     if mask is not None: mask = mask.to(q.dtype)
     if q.is_cuda or q.dtype == torch.float32: out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
     else:
@@ -229,7 +229,7 @@ def text_states(
     rows: Tensor|None=None,     # (batch, wanted) columns whose states are wanted; None: all
     mask: Tensor|None=None,     # added to attention scores, (batch, 1, tokens, tokens): 0 or -inf; None: what is not later is seen
 ) -> Tensor:                    # (batch, wanted or tokens, size) after the last norm
-    "States after the last layer, of the wanted columns."
+    "Return the states after the last layer, of the wanted columns."
     x = model.embed_tokens(input_ids)
     if torch.is_autocast_enabled(x.device.type): x = x.to(torch.get_autocast_dtype(x.device.type))
     tables, last = rope_tables(model, positions, x.dtype), len(model.layers) - 1
@@ -237,7 +237,7 @@ def text_states(
     return fast_norm(x, model.norm)
 
 def _layer(layer: nn.Module, x: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor|None, rows: Tensor|None) -> Tensor:
-    "One decoder layer, its output at the columns `rows`."
+    "Run one decoder layer and return its output at the columns `rows`."
     attn, y = layer.self_attn, fast_norm(x, layer.input_layernorm)
     def heads(z): return z.unflatten(-1, (-1, attn.head_dim))
     k = apply_rope(fast_norm(heads(attn.k_proj(y)), attn.k_norm).transpose(1, 2), tables)

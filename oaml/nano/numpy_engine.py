@@ -30,13 +30,13 @@ def rms_norm(
     x: np.ndarray,      # (..., size)
     weight: np.ndarray, # (size,)
 ) -> np.ndarray:
-    "Root mean square 1, then scaled."
+    "Scale `x` to a root mean square of 1, then by `weight`."
     return x * (1 / np.sqrt(np.einsum("...i,...i", x, x)/np.float32(x.shape[-1]) + np.float32(1e-6)))[..., None] * weight
 
 def silu(
-    x: np.ndarray, # any
+    x: np.ndarray, # numbers of any shape
 ) -> np.ndarray:
-    "x times its logistic."
+    "Return x times its logistic."
     return x / (1 + np.exp(-x))
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #1a2a564d
@@ -44,7 +44,7 @@ def rotate(
     x: np.ndarray,                          # (..., tokens, size)
     tables: tuple[np.ndarray, np.ndarray],  # cosines and sines of the positions' angles, (tokens, size/2)
 ) -> np.ndarray:
-    "Rotary position embedding: the first half of the numbers turned with the second."
+    "Return the rotary position embedding: the first half of the numbers turned with the second."
     (cos, sin), half = tables, x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     return np.concatenate((a*cos - b*sin, b*cos + a*sin), -1)
@@ -55,7 +55,7 @@ def attention(
     v: np.ndarray,   # (heads, keys, size)
     mask: np.ndarray|None=None, # added to the scores of as many last keys, (queries, keys): -inf what is not to be seen
 ) -> np.ndarray:     # (queries, heads*size)
-    "Softmax of the scores, times the values."
+    "Return the softmax of the scores, times the values."
     scores = q * np.float32(q.shape[-1] ** -.5) @ k.swapaxes(-1, -2)
     if mask is not None: scores[..., -mask.shape[-1]:] += mask
     scores -= scores.max(-1, keepdims=True)
@@ -86,7 +86,7 @@ class PromptLookup:
         answer: list[int], # token ids so far
         prompt: list[int], # what it answers
     ) -> list[int]:        # `MAX_DRAFT` at most
-        "What may come next."
+        "Return what may come next."
         before, last = answer[-2] if len(answer) > 1 else None, answer[-1]
         if last in self.numbers and before in self.after: return self.after[before]
         if last in self.whole: return self.whole[last]
@@ -106,7 +106,7 @@ class Generation:
     cache: np.ndarray    # keys and values, (layers, 2, heads, room for tokens, size)
     answer: list[int] = field(default_factory=list)     # token ids so far
     log_probs: list[float] = field(default_factory=list) # of drawn tokens
-    going_on: bool = True                               # does the answer go on?
+    going_on: bool = True                               # whether the answer goes on
     rng: np.random.Generator|None = None                # of draws of its own
     most: int = 64                                      # tokens of the answer, at most
     grown: Callable[[list[int]], None]|None = None      # told the answer's ids so far
@@ -148,7 +148,7 @@ class LightNano:
             self.bias[ids[0]] = amount
 
     def _layer(self, name: str) -> dict[str, np.ndarray]:
-        "A layer's weights, transposed; those of like inputs side by side: one product is quicker than three."
+        "Return a layer's weights, transposed; those of like inputs side by side: one product is quicker than three."
         w = lambda part: self.weights[name + part]
         heads, inner = [f"self_attn.{p}_proj" for p in "qkv"], ["mlp.gate_proj", "mlp.up_proj"]
         return dict(
@@ -163,7 +163,7 @@ class LightNano:
     def load(cls,
         folder: str|Path, # that a nano was saved to
     ) -> "LightNano":
-        "The nano in `folder`. Raises FileNotFoundError or ValueError, for other models and for damaged files."
+        "Load the nano in `folder`. Raises FileNotFoundError or ValueError, for other models and for damaged files."
         card, folder = read_card(folder), Path(folder)
         if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
         check_folder(folder, NANO_FILES)
@@ -176,7 +176,7 @@ class LightNano:
         adapter,          # a NanoAdapter on a CPU
         copy: bool=False, # have weights of its own, so that it stays as it is when the adapter learns
     ) -> "LightNano":
-        "The nano of an adapter, as it is now."
+        "Return the nano of an adapter, as it is now."
         weights = {name: p.detach().float().numpy() for name, p in adapter.qwen.state_dict().items()}
         if copy: weights = {name: w.copy() for name, w in weights.items()}
         return cls(weights, adapter.qwen.config.to_dict(), adapter.processor.reader, adapter.tokenizer.backend_tokenizer,
@@ -188,7 +188,7 @@ class LightNano:
         parts: list[tuple[Generation, int]],  # whose they are, and how many
         last_only: bool=False,                # of one part: compute the last layer for its last token alone
     ) -> np.ndarray:                          # (tokens, vocabulary) logits of what follows each
-        "Feed tokens, fill the caches, and say what is likely to follow."
+        "Feed tokens, fill the caches, and return what is likely to follow."
         x, counts = self.weights["model.embed_tokens.weight"][ids], [count for _, count in parts]
         rows = [slice(end - count, end) for end, count in zip(accumulate(counts), counts)]
         positions = np.concatenate([generation.cached + np.arange(count) for generation, count in parts])
@@ -204,27 +204,27 @@ class LightNano:
         return rms_norm(x, self.weights["model.norm.weight"]) @ self.weights["lm_head.weight"].T + self.bias
 
     def _heads(self, x: np.ndarray, w: dict, tables: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        "Queries, keys and values, (heads, tokens, size) each."
+        "Return queries, keys and values, (heads, tokens, size) each."
         qkv = rms_norm(x, w["norm"]) @ w["qkv"] + w["qkv_bias"]
         qkv = qkv.reshape(len(x), 3, self.config["num_attention_heads"], -1).transpose(1, 2, 0, 3)
         q, k = rotate(rms_norm(qkv[:2], w["head_norms"]), tables)
         return q, k, qkv[2]
 
     def _attend(self, layer: int, generation: Generation, count: int, q, k, v, mask: np.ndarray) -> np.ndarray:
-        "One part's attention over its cache, which its new keys and values go into."
+        "Return one part's attention over its cache, which its new keys and values go into."
         cache, start, end = generation.cache[layer], generation.cached, generation.cached + count
         cache[0, :, start:end], cache[1, :, start:end] = k, v
         return attention(q, *cache[:, :, :end], mask[:, :count][:count] if count > 1 else None)
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #fbb71f38
     def count_tokens(self,
-        text: str, # any
+        text: str, # a text of any kind
     ) -> int:
         "Return how many tokens a text has. What can count, a screen may be told as lines instead of its picture."
         return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _prompt_ids(self, sample: dict, where: str) -> list[int]:
-        "A sample's token ids, its screens read."
+        "Return a sample's token ids, its screens read. Raises ValueError."
         check_sample(sample, self.control, where, answered=False)
         images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
         chat = chat_text(sample["messages"], len(images))
@@ -234,13 +234,13 @@ class LightNano:
         return ids
 
     def _read_prompt(self, ids: list[int], most: int) -> tuple[Generation, np.ndarray]:
-        "A generation with nothing answered, with room for `most` tokens, and the logits (1, vocabulary) of its first."
+        "Return a generation with nothing answered, with room for `most` tokens, and the logits (1, vocabulary) of its first."
         room = len(self.layers), 2, self.config["num_attention_heads"], len(ids) + most + MAX_DRAFT, self.config["head_dim"]
         generation = Generation(ids, np.empty(room, np.float32), most=most)
         return generation, self._forward(ids, [(generation, len(ids))], last_only=True)
 
     def _append(self, generation: Generation, ids: list[int], log_probs: list[float]) -> Generation:
-        "`ids` as the answer's next tokens, up to the one that ends it."
+        "Append `ids` to the answer, up to the token that ends it."
         g = generation
         g.answer, g.log_probs = g.answer + ids, g.log_probs + log_probs
         end = next((k + 1 for k, i in enumerate(g.answer[:g.most]) if i in self.stops), g.most)
@@ -250,12 +250,12 @@ class LightNano:
         return g
 
     def _begin(self, ids: list[int], most: int, pick: Pick) -> Generation:
-        "A prompt, read, and the first token of its answer."
+        "Read a prompt and return its generation with the first token of the answer."
         generation, logits = self._read_prompt(ids, most)
         return self._append(generation, *pick(logits, [generation]))
 
     def _go_on(self, generations: list[Generation], pick: Pick):
-        "Some more tokens of each answer: one, and as many as were drafted rightly."
+        "Add some tokens to each answer: one, and as many as were drafted rightly."
         drafts = [self._draft(g.answer, g.prompt) for g in generations]
         fed = [[g.answer[-1], *draft] for g, draft in zip(generations, drafts)]
         logits = self._forward(sum(fed, []), [*zip(generations, map(len, fed))])
@@ -272,7 +272,8 @@ class LightNano:
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #7be20c94
     def _picker(self, temperature: float, rng: np.random.Generator|None=None, top_p: float=1.) -> Pick:
-        "The likeliest tokens, or sampled ones, by `rng` or each answer's own; none that stands for an image: no model could read that answer."
+        """Return what picks the likeliest tokens, or samples them by `rng` or each answer's own; none that stands for an image: no model could read that
+        answer."""
         def pick(logits, owners):
             logits[:, self.placeholders] = -np.inf
             if not temperature: return logits.argmax(-1).tolist(), [0.]*len(logits)
@@ -286,7 +287,7 @@ class LightNano:
         temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
         seed: int=0,             # sampling seed
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
-        "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
+        "Return the ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
         check_sampling(temperature, max_new_tokens)
         def begun(group):
             pick = self._picker(temperature, np.random.default_rng([seed, *group]))
@@ -294,7 +295,7 @@ class LightNano:
         return [g.answer for g in self._together(begun, len(samples))]
 
     def _together(self, begun: Callable[[range], tuple[list[Generation], Pick]], n: int) -> list[Generation]:
-        "`n` chats, answered to their ends in groups; `begun` gives those of a group with their first tokens."
+        "Answer `n` chats to their ends in groups; `begun` gives those of a group with their first tokens."
         groups = [range(k, min(k + TOGETHER, n)) for k in range(0, n, TOGETHER)]
         def answers(group):
             generations, pick = begun(group)
@@ -312,7 +313,7 @@ class LightNano:
         top_p: float=1.,       # as of `sample_tokens`
         each: Callable[[int, str], None]|None=None, # told a sample's number and its answer so far, as it grows
     ) -> list[Written]:
-        "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
+        "Return answers with their tokens counted. Raises ValueError that names the sample or the setting."
         for most in limits: check_sampling(temperature, most)
         def begun(group):
             pick, made = self._picker(temperature, top_p=top_p), []
@@ -326,7 +327,7 @@ class LightNano:
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #4bdb6ca9
     def _text(self, ids: list[int]) -> str:
-        "An answer in words."
+        "Return an answer in words."
         return self.tokenizer.decode(ids[:-1] if ids[-1] in self.stops else ids, skip_special_tokens=False)
 
     def generate_batch(self,
@@ -335,12 +336,12 @@ class LightNano:
         temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
         seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
-        "Answers, each up to its end token."
+        "Return answers, each up to its end token. Raises ValueError that names the sample or the setting."
         return [self._text(row) for row in self.complete(samples, max_new_tokens, temperature, seed)]
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #ba0036ca
     def _answer_probabilities(self, sample: dict) -> tuple[list[int], np.ndarray]:
-        "The ids of a given answer, its end included, and before each how likely every token was: (tokens, vocabulary)."
+        "Return the ids of a given answer, its end included, and before each how likely every token was: (tokens, vocabulary)."
         *before, answer = sample["messages"]
         ids = self.tokenizer.encode(answer["content"], add_special_tokens=False).ids + [self.tokenizer.token_to_id("<|im_end|>")]
         generation, logits = self._read_prompt(self._prompt_ids(dict(sample, messages=before), "sample"), len(ids))
@@ -355,14 +356,14 @@ class LightNano:
     def token_probabilities(self,
         sample: dict, # a chat that ends with the assistant's turn
     ) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-        "How likely each token of a given answer is behind those before it."
+        "Return how likely each token of a given answer is behind those before it."
         return self._with_text(*self._answer_probabilities(sample))
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #246402fe
     def scored_answer(self,
         sample: dict, # a chat that ends with the assistant's turn
     ) -> tuple[list[tuple[str, float]], list[list[float]]|None]: # see `token_probabilities`; rows from the top, None without a place
-        "How likely each token of an answer is, and each place of its action: p(x) times p(y) behind the answered x."
+        "Return how likely each token of an answer is, and each place of its action: p(x) times p(y) behind the answered x."
         ids, probabilities = self._answer_probabilities(sample)
         numbers = [self.tokenizer.token_to_id(f"{i/100:.2f}") for i in range(101)]
         texts = [self.tokenizer.decode([i], skip_special_tokens=False) for i in ids]
@@ -373,7 +374,7 @@ class LightNano:
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #54246952
     def _remembered_prompt(self, sample: dict, where: str, most: int) -> tuple[Generation, np.ndarray]:
-        "A prompt, read now or before, and the logits of what may follow."
+        "Return a prompt, read now or before, and the logits of what may follow."
         check_sample(sample, self.control, where, answered=False)
         images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
         key = hash((chat_text(sample["messages"]), *map(screen_key, images), most))
@@ -389,7 +390,7 @@ class LightNano:
         seed: int=0,             # sampling seed
         max_new_tokens: int=64,  # where an answer without end is cut
     ) -> list[list[Completion]]: # for each sample its `n` answers
-        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        "Return answers as token ids, with the log-probabilities of the distribution that they were drawn from."
         check_sampling(temperature, max_new_tokens, n)
         wanted, completions, pick = [(k, j) for k in range(len(samples)) for j in range(n)], [], self._picker(temperature)
         for some in (wanted[i:i+TOGETHER] for i in range(0, len(wanted), TOGETHER)):
@@ -400,7 +401,7 @@ class LightNano:
         return [completions[i:i+n] for i in range(0, len(completions), n)]
 
     def _copy(self, prompt: Generation, logits: np.ndarray, rng: np.random.Generator, most: int, pick: Pick) -> Generation:
-        "One of several answers to a prompt that was read, with its first token."
+        "Return one of several answers to a prompt that was read, with its first token."
         generation = Generation(prompt.prompt, prompt.cache.copy(), rng=rng, most=most)
         return self._append(generation, *pick(logits.copy(), [generation]))
 
@@ -409,17 +410,17 @@ class LightNano:
 def is_light(
     card: dict, # from `read_card`
 ) -> bool:
-    "Is the checkpoint one that `LightNano` can load?"
+    "Return whether `LightNano` can load the checkpoint."
     return card.get("adapter") == "NanoAdapter" and card.get("kind") == "full"
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #144753be
 def sample_tokens(
     logits: np.ndarray,   # (tokens, vocabulary)
     rngs: list[np.random.Generator], # one for each row
-    temperature: float,   # above 0
+    temperature: float,   # sampling temperature, above 0
     top_p: float=1.,      # of the likeliest tokens that have this share together; 1: of all
 ) -> tuple[list[int], list[float]]: # a token for each row, and its log-probability
-    "Draws from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."
+    "Draw from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."
     scaled = logits / np.float32(temperature)
     if top_p < 1: scaled = np.where(_likeliest(scaled, top_p), scaled, -np.inf)
     ids = (scaled + [rng.gumbel(size=scaled.shape[1]) for rng in rngs]).argmax(-1)
@@ -428,7 +429,7 @@ def sample_tokens(
     return ids.tolist(), (scaled[np.arange(len(ids)), ids] - total).tolist()
 
 def _likeliest(scaled: np.ndarray, share: float) -> np.ndarray:
-    "Which tokens of each row are the likeliest that have this share together: the fewest, one at least."
+    "Return which tokens of each row are the likeliest that have this share together: the fewest, one at least."
     order = (-scaled).argsort(-1)
     chances = np.exp(np.take_along_axis(scaled, order, -1) - scaled.max(-1, keepdims=True))
     before = chances.cumsum(-1) - chances  # of those that are likelier
@@ -440,14 +441,14 @@ def _likeliest(scaled: np.ndarray, share: float) -> np.ndarray:
 TOGETHER = 8 # chats
 
 def _blas_threads() -> int:
-    "How many threads a product of matrices may take."
+    "Return how many threads a product of matrices may take."
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #246402fe
 HEAT_CELLS = 25 # of a map across and down: 4% of the screen each
 
 def _in_cells(probabilities: np.ndarray) -> np.ndarray:
-    "101 coordinates' probabilities as those of `HEAT_CELLS` cells; they sum to 1."
+    "Sum 101 coordinates' probabilities into those of `HEAT_CELLS` cells; they sum to 1."
     cells = np.zeros(HEAT_CELLS, probabilities.dtype)
     np.add.at(cells, np.minimum(np.arange(101)*HEAT_CELLS // 100, HEAT_CELLS - 1), probabilities)
     return cells / max(cells.sum(), 1e-30)

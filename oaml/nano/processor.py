@@ -42,7 +42,7 @@ class NanoImages(ImageProcessingMixin):
         images,   # one or more of what `load_image` takes, in lists or lists of lists
         **kwargs, # transformers'; none matters here
     ) -> dict:    # pixel_values (images, 0): no pixels reach the model, but TRL's GRPOTrainer wants an entry for each image
-        "Empty rows."
+        "Return empty rows, one for each image."
         return dict(pixel_values=np.zeros((len(make_flat_list_of_images(images)), 0), np.float32))
 
 # %% ../../nbs/11e_nano.processor.ipynb #cb7c7703
@@ -52,7 +52,7 @@ class NanoProcessor(ImageTextProcessor):
     return_mm_token_type_ids = False
 
     def __init__(self,
-        image_processor: NanoImages,        # reads screens
+        image_processor: NanoImages,        # image processor that reads screens
         tokenizer: PreTrainedTokenizerFast, # nano's
         chat_template: str|None=None,       # Jinja; None: the tokenizer's
         prompt_format: dict|None=None,      # how the model is asked, `PromptFormat`'s fields
@@ -73,7 +73,7 @@ class NanoProcessor(ImageTextProcessor):
         images_replacements=(),    # the images, in their order
         *args,                     # of videos and sounds: none
     ):                             # the chats with text in the images' places, and where it stands
-        "transformers' own, with what is read in the images' places."
+        "Return what transformers' own method does, with what is read in the images' places."
         images = iter(images_replacements)
         texts = []
         for chat in text:
@@ -92,7 +92,7 @@ class NanoProcessor(ImageTextProcessor):
     def register_for_auto_class(cls,
         auto_class="AutoProcessor",  # transformers'; it does not matter here
     ):
-        "Nothing: its code is oaml's, and not to be copied into every folder that it is saved to."
+        "Do nothing: a nano's code is oaml's, and not to be copied into every folder that it is saved to."
 
     # %% ../../nbs/11e_nano.processor.ipynb #4da43c59
     def save_pretrained(self,

@@ -49,7 +49,7 @@ class Reader(nn.Module):
     def forward(self,
         pixels: Tensor, # (images, channels, height, width) from `as_input`
     ) -> Tensor:        # (images, height/8, width, symbols), unnormalised
-        "Scores of each column of pixels."
+        "Return scores of each column of pixels."
         x = self.body(pixels)
         for conv in self.along: x = x + F.relu(conv(x))
         return self.head(x).permute(0, 2, 3, 1).unflatten(3, (CELL[0], self.symbols)).flatten(2, 3) # a cell's columns side by side
@@ -58,7 +58,7 @@ class Reader(nn.Module):
     def scores(self,
         image: np.ndarray, # uint8 (height, width, 3), sides multiples of 8 and 2
     ) -> np.ndarray:       # float32 (height/8, width, symbols)
-        "Scores in float32 whatever surrounds this."
+        "Return scores in float32, even inside of an autocast."
         with torch.autocast("cpu", enabled=False): return self(as_input(image[None], self.channels))[0].numpy()
 
     # %% ../../nbs/11c_nano.reader.ipynb #379986da
@@ -72,7 +72,7 @@ def as_input(
     images: np.ndarray, # uint8 (images, height, width, 3)
     channels: int=1,    # 3: colours too
 ) -> Tensor:            # float32 (images, channels, height, width)
-    "`nano.screens.standardise` as a tensor."
+    "Return what `nano.screens.standardise` gives, as a tensor."
     return torch.from_numpy(standardise(images, channels)).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
 
 # %% ../../nbs/11c_nano.reader.ipynb #6d2ce057
@@ -96,7 +96,7 @@ class ReaderAdapter(BaseVLMAdapter):
     "Lets the trainer teach a `Reader`. Samples are dict(image, lines, ignored), as `datasets.letters` makes them."
     def __init__(self,
         model: Reader,                  # learns
-        device: torch.device|str="cpu", # must be a CPU: screens are read there, whatever the rest runs on
+        device: torch.device|str="cpu", # must be a CPU: screens are read there, wherever the rest runs
     ): super().__init__(model, None, torch.device(device))
 
     # %% ../../nbs/11c_nano.reader.ipynb #ffe26856
@@ -104,7 +104,7 @@ class ReaderAdapter(BaseVLMAdapter):
         batch: list[dict],       # samples of one size
         labels: str="assistant", # unused; the interface has it
     ) -> dict[str, Tensor]:      # pixels; spans (lines, 4): image, row, columns from and to; texts, lengths, weights; blank
-        "Tensors for `compute_loss`."
+        "Return tensors for `compute_loss`."
         height, width = batch[0]["image"].shape[:2]
         blank = np.ones((len(batch), height//COLUMN[1], width//COLUMN[0]), bool)  # where the target is blank
         spans, texts, weights, unknown = [], [], [], str.maketrans("", "", SYMBOLS[self.model.symbols:])
@@ -193,7 +193,7 @@ def load_reader(
 
 # %% ../../nbs/11c_nano.reader.ipynb #b9854bb7
 def with_colors(
-    reader: Reader, # on brightness
+    reader: Reader, # reader that reads brightness
 ) -> Reader:        # on colours, with a class for each of `SYMBOLS`; it reads almost the same until it learns more
     "Return a reader for web pages, which have coloured things."
     size, new = reader.head.in_channels, len(SYMBOLS) - reader.symbols
@@ -208,7 +208,7 @@ def with_colors(
     return larger.train()
 
 def _reader_learner(config) -> ReaderAdapter:
-    "A new reader, or the one that `model.reader` names, to go on learning."
+    "Return a new reader, or the one that `model.reader` names, to go on learning."
     name = config.model.reader
     model = load_reader(reader_folder(name)).requires_grad_().train() if name else Reader()
     return ReaderAdapter(with_colors(model) if config.model.colors else model)
@@ -230,7 +230,7 @@ def read_samples(
     folder: str,         # of a nano
     marks: bool=True,    # as for `answers_as_read`
 ) -> list[dict]:         # with images as arrays
-    "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
+    "Return samples whose answers have names and places as `quickest_reader` reads them; it remembers what it has read."
     with threadpool_limits(1, "blas"):  # the CPU has other work
         samples = [s | dict(images=[screen_of(image) for image in s["images"]]) for s in samples]
         return [answers_as_read(s, [quickest_reader(folder).lines(image) for image in s["images"]], marks) for s in samples]

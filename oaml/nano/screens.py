@@ -32,8 +32,8 @@ def standardise(
     images: np.ndarray, # uint8 (images, height, width, 3)
     channels: int=1,    # 3: colours too
 ) -> np.ndarray:        # float32 (images, height, width, channels)
-    """Grey, less each image's mean and over its standard deviation (at least `MIN_DEVIATION`), negated if its median is below the mean. With 3
-    channels the colours, shifted and scaled by the same two numbers."""
+    """Return grey, less each image's mean and over its standard deviation (at least `MIN_DEVIATION`), negated if its median is below the mean. With 3
+    channels return the colours, shifted and scaled by the same two numbers."""
     grey = (images.reshape(-1, 3).astype(np.float32) @ np.full(3, 1/3, np.float32)).reshape(*images.shape[:3], 1)
     middle = grey.mean((1, 2), keepdims=True)
     flat = (grey - middle).reshape(len(grey), -1)
@@ -44,7 +44,7 @@ def standardise(
 def by_rows(
     weights: dict[str, np.ndarray], # kernels (outputs, channels, down, across)
 ) -> dict[str, np.ndarray]:         # kernels (down, across*channels, outputs)
-    "The weights in the order in which `convolve` multiplies."
+    "Return the weights in the order in which `convolve` multiplies."
     def rows(w): return np.ascontiguousarray(w.transpose(2, 3, 1, 0)).reshape(w.shape[2], -1, len(w))
     return {name: rows(w) if w.ndim == 4 else w for name, w in weights.items()}
 
@@ -55,7 +55,7 @@ def convolve(
     stride: tuple[int, int], # down, across
     pad: tuple[int, int],   # zeros around, likewise
 ) -> np.ndarray:            # (height, width, channels) of the outputs
-    "A convolution with bias."
+    "Return a convolution with bias."
     kernel, y = weights[f"{name}.weight"], weights[f"{name}.bias"]
     x = np.pad(x, ((pad[0],)*2, (pad[1],)*2, (0, 0)))
     wide = kernel.shape[1] // x.shape[2]
@@ -84,7 +84,7 @@ class LineReader:
     def scores(self,
         image: np.ndarray, # uint8 (height, width, 3), sides multiples of 8 and 2
     ) -> np.ndarray:       # float32 (height/8, width, symbols), unnormalised
-        "Scores of the first of `datasets.lines.SYMBOLS`, as many as this reader knows, for each 1x8 pixels."
+        "Return scores of the first of `datasets.lines.SYMBOLS`, as many as this reader knows, for each 1x8 pixels."
         x = standardise(image[None], self.channels)[0]
         for k, stride, pad in CONVOLUTIONS: x = np.maximum(convolve(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
         for k in range(self.blocks): x = x + np.maximum(convolve(x, self.weights, f"along.{k}", (1, 1), (1, 2)), 0)
@@ -95,7 +95,7 @@ class LineReader:
     def lines(self,
         image: np.ndarray|ReadScreen, # uint8 (height, width, 3)
     ) -> list[Line]:       # from top to bottom; others may have the same list
-        "What is written and drawn on it."
+        "Read what is written and drawn on a screen."
         if isinstance(image, ReadScreen): return list(image.lines)
         if (known := self._known.get(screen_key(image))) is not None: return known
         found = read_lines(self.scores(padded(image, CELL[::-1])))
@@ -142,7 +142,7 @@ def chat_text(
     messages: list[dict], # role and content each
     images: int=1,        # how many stand before the first user's words, unless the turns say where images are shown
 ) -> str:
-    "A chat that awaits the assistant's answer."
+    "Return a chat that awaits the assistant's answer."
     place, counts = f"<|vision_start|>{IMAGE}<|vision_end|>", image_counts(dict(images=[None]*images, messages=messages))
     turns = (f"<|im_start|>{m['role']}\n{place*n}{m['content']}<|im_end|>\n" for m, n in zip(messages, counts))
     return "".join(turns) + "<|im_start|>assistant\n"
@@ -153,10 +153,10 @@ TEXT_PREFIX = "Text: " # before what is read
 def screen_texts(
     chat: str,                # in which they are to stand
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,       # reads them
+    reader: LineReader,       # reader of the screens
     fmt: dict|None=None,      # how the model is asked, `PromptFormat`'s fields: whether to mark what the chat's goal speaks of, and what a demonstration names
 ) -> list[str]:
-    "What stands in a prompt for each image."
+    "Return what stands in a prompt for each image."
     fmt = read_prompt_format(fmt or {}, "the agent")
     goal = goal_in(chat).partition("<|im_end|>")[0] if fmt.marks else None
     steps = steps_named(shown_in(chat)) if fmt.shows("marks") else ()
@@ -165,10 +165,10 @@ def screen_texts(
 def fill_images(
     chat: str,                # with `<|image_pad|>` in each image's place
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,       # reads them
+    reader: LineReader,       # reader of the screens
     fmt: dict|None=None,      # as for `screen_texts`
 ) -> str:
-    "The chat with its screens' text in place of the images."
+    "Return the chat with its screens' text in place of the images."
     first, *rest = chat.split(IMAGE)
     return first + "".join(text + part for text, part in zip(screen_texts(chat, images, reader, fmt), rest, strict=True))
 
@@ -180,7 +180,7 @@ def names_as_read(
     thought: str,          # as `datasets.stream` writes it
     lines: Sequence[Line], # that were read off the screen
 ) -> str:
-    "The thought, each name that no line has replaced by the line that is most like it, if one is."
+    "Return the thought, each name that no line has replaced by the line that is most like it, if one is."
     texts = [split_symbols(line.text)[0] for line in lines]
     def read(named):
         name = named["quoted"] or named["title"]
@@ -195,7 +195,7 @@ def misread(
     name: str,            # that stands on the screen
     texts: Sequence[str], # of the lines that were read there
 ) -> str|None:            # None if the name was read, or nothing like it
-    "What `name` was read as, if not as it is: of about its length, and like it but for spaces."
+    "Return what `name` was read as, if not as it is: of about its length, and like it but for spaces."
     if any(name in text for text in texts): return None
     def bare(text): return text.replace(" ", "")
     like = {bare(text): text for text in texts if abs(len(bare(text)) - len(bare(name))) <= MAX_LONGER}
@@ -214,8 +214,8 @@ def place_as_read(
     lines: Sequence[Line], # that were read off the screen
     size: tuple[int, int], # of the screen, pixels
 ) -> str:
-    """The action, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`, or on a
-    figure within `MAX_FIGURE_SHIFT`."""
+    """Return the action, if it is a click, a press, a move or a drag, with each of its places replaced by the nearest line's, to two decimals, within
+    `MAX_SHIFT`, or on a figure within `MAX_FIGURE_SHIFT`."""
     begun = _POINTS.match(act)
     def most(line):  # that the place may be moved
         figure = any(map(_FIGURE.search, split_symbols(line.text)[1]))
@@ -232,7 +232,7 @@ _STATES = set("empty dots on off focused selected disabled".split()) # that no l
 _ROLE = re.compile(f"(?:{'|'.join(ROLE_WORDS.values())}) ")
 
 def _garbled(text: str, lines: Sequence[str]) -> bool:
-    "Was a text, a line or a word of one, misread? A role before it and a state are no words of the screen."
+    "Return whether a text, a line or a word of one, was misread. A role before it and a state are no words of the screen."
     text = text.removeprefix(role[0]) if (role := _ROLE.match(text)) else text
     if set(text.split()) <= _STATES or any(text in line for line in lines): return False
     return misread(text, [*lines, *(word for line in lines for word in line.split())]) is not None
@@ -241,8 +241,8 @@ def answers_as_read(
     sample: dict,               # {"images": [arrays], "messages": [...]}
     readings: list[list[Line]], # the lines of each image
     marks: bool=True,           # are a goal's quotations marked? Then a line with one is where that is
-) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
-    "A sample whose answers have names and places as they were read on its last screen."
+) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which the model could not know
+    "Return a sample whose answers have names and places as they were read on its last screen."
     lines, messages, prompt, goal = readings[-1] if readings else [], [], "", ""
     texts = [split_symbols(line.text)[0] for line in lines]
     for m in sample["messages"]:

@@ -61,7 +61,7 @@ WORDS = """
 """.split()
 
 def _everywhere(words: list[str]) -> list[str]:
-    "Each of `words` as it is and capitalised, with and without the space before it."
+    "Return each of `words` as it is and capitalised, with and without the space before it."
     forms = dict.fromkeys(form for w in words for form in (w, w.capitalize() if w.islower() else w))
     return [space + form for form in forms for space in ("", " ")]
 
@@ -81,18 +81,18 @@ CHAT_TEMPLATE = (  # Qwen's, less tools and videos; "generation" marks what an a
 _bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
 def _byte_text(text: str) -> str:
-    "`text` as byte-level tokenizers store it: one printable character for each byte."
+    "Return `text` as byte-level tokenizers store it: one printable character for each byte."
     return _bytes.pre_tokenize_str(text)[0][0]
 
 def _piece_pattern() -> str:
-    "A regular expression for the places where a piece may stand."
+    "Return a regular expression for the places where a piece may stand."
     fixed = "|".join(re.escape(p) for p in sorted((*HEADERS, *SENTENCES, *DSL, *MARKS, *STEP_MARKS), key=len, reverse=True))
     number = r"(?:0\.\d\d|1\.00)"
     return rf"{fixed}| @{number}|/{number}; |(?<=[=-]){number}| ?\w+"
 
 # %% ../../nbs/11d_nano.tokenizer.ipynb #f8f7e79a
 def nano_tokenizer() -> PreTrainedTokenizerFast:
-    "Bytes, `PIECES` and Qwen's control tokens. decode(encode(s)) == s for any text."
+    "Return a tokenizer of bytes, `PIECES` and Qwen's control tokens. decode(encode(s)) == s for any text."
     texts = (*sorted(pre_tokenizers.ByteLevel.alphabet()), *map(_byte_text, PIECES))
     vocab = {piece: i for i, piece in enumerate(dict.fromkeys(texts))}
     core = Tokenizer(models.BPE(vocab, merges=[], ignore_merges=True))  # whole pieces or bytes, nothing between

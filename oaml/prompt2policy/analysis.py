@@ -19,7 +19,7 @@ from .records import IterationRecord
 def trajectory_metrics(
     terms: Mapping[str, np.ndarray], # by name: a value for each step, episodes one after the other
 ) -> dict[str, TermStats]:
-    "Size, spread, movement and share of each term; no steps give no terms."
+    "Return size, spread, movement and share of each term; no steps give no terms."
     sizes = {k: float(np.abs(v).mean()) for k, v in terms.items() if len(v)}
     total = sum(sizes.values())
     def stats(v, size):
@@ -32,9 +32,9 @@ def trajectory_metrics(
 class TrainingDynamics(StrictRecord):
     "How a return moved in the course of training."
     first: float           # at the first evaluation
-    final: float           # at the last
+    final: float           # return at the last evaluation
     best: float            # the highest
-    best_step: int         # where that was
+    best_step: int         # environment steps at the best evaluation
     rising: bool           # the last third of the evaluations still rises
     plateau: bool          # it moved, and over the last third it no longer does
     collapsed: bool        # it lost more than half of what it had gained
@@ -44,7 +44,7 @@ STILL = .05  # of the range of all returns: less movement than that is none
 def training_dynamics(
     evaluations: Sequence[EvalPoint], # in order, at least one
 ) -> TrainingDynamics:
-    "The movement, relative to the range of the returns, so that their scale does not matter."
+    "Describe the course of the returns relative to their range, so that their scale does not matter: rising, plateau, collapsed."
     r = np.array([e.mean_return for e in evaluations])
     span, best = float(np.ptp(r)), int(r.argmax())
     tail = r[-max(2, len(r)//3 + 1):] if len(r) > 1 else r
@@ -58,18 +58,18 @@ def training_dynamics(
 DOMINATES = .9  # share of one term among several
 
 def _constant_term(terms: Mapping[str, TermStats]) -> list[str]:
-    "A large term that never changes, beside others that it drowns; a reward with one term has nothing to drown."
+    "Return a warning for each large term that hardly changes and drowns the others; a reward with one term has nothing to drown."
     if len(terms) < 2: return []
     return [f"the term {k!r} is {100*t.share:.0f}% of the reward and hardly changes: the others are drowned" for k, t in terms.items()
             if t.share > DOMINATES and t.std < .05*abs(t.mean)]
 
 def _costs_win(terms: Mapping[str, TermStats]) -> list[str]:
-    "Costs that outweigh everything that is paid: standing still is best."
+    "Return a warning if the costs outweigh everything that is paid, so that standing still is best."
     paid, cost = (sum(max(0., sign*t.mean) for t in terms.values()) for sign in (1, -1))
     return ["the costs outweigh what is paid: doing nothing is better"] if len(terms) > 1 and cost > paid else []
 
 def _against_truth(evaluations: Sequence[EvalPoint], fact: str) -> list[str]:
-    "A return that rises while what is wanted falls."
+    "Return a warning if the return rises while the wanted fact falls."
     known = [(e.mean_return, e.facts[fact]) for e in evaluations if fact in e.facts]
     if len(known) < 3: return []
     returns, facts = np.array(known).T
@@ -82,7 +82,7 @@ def guardrails(
     summary: TrainSummary,   # of a training
     fact: str|None=None,     # what is wanted, such as "speed"; None: nothing is known
 ) -> list[str]:              # sentences; empty for a healthy run
-    "What smells in a training."
+    "Return warnings about a training: constant terms, costs that win, a plateau or collapse, a return against the truth."
     found = _constant_term(summary.terms) + _costs_win(summary.terms)
     if summary.evaluations:
         course = training_dynamics(summary.evaluations)
@@ -103,7 +103,7 @@ def mean_std_series(
 def run_info(
     run: IterationRecord, # of one seed
 ) -> IterationRunInfo:
-    "Its line in a table. Raises RecordError."
+    "Return a run's row of the table. Raises RecordError."
     summary, status = run.read_summary(), run.read_status()
     config_id, _, seed = run.iteration_id.rpartition("_seed")
     return IterationRunInfo(run_id=run.iteration_id, config_id=config_id, seed=int(seed), status=run.derive_status(),
@@ -113,7 +113,7 @@ def run_info(
 def aggregate(
     runs: Sequence[IterationRecord], # of an iteration
 ) -> IterationAggregation:
-    "All runs in one record. Raises RecordError."
+    "Return all runs in one record: the best, means, and curves over the seeds. Raises RecordError."
     infos, summaries = [run_info(r) for r in runs], [s for r in runs if (s := r.read_summary())]
     done = [i for i in infos if i.final_return is not None]
     names = {k for s in summaries for k in s.facts}

@@ -54,7 +54,7 @@ def session_detail(
     session: SessionRecord,     # of any state
     queue: Sequence[str]=(),    # ids of sessions that wait, the first that came first
 ) -> SessionDetail:
-    "A session with its labels; a file that cannot be read is named in `problem`."
+    "Return a session with its labels; a file that cannot be read is named in `problem`."
     found, problem = {}, None
     for read in (session.read_session_config, session.read_status, session.read_metadata, lambda: read_record(session.history_path, LoopResult)):
         try: found |= _known(read())
@@ -68,11 +68,11 @@ def session_detail(
 def queued_sessions(
     runs_dir: str|Path, # where sessions are kept
 ) -> list[str]:         # ids, the first that came first
-    "Sessions that wait in the queue."
+    "Return the ids of sessions that wait in the queue."
     return [id for j in waiting_jobs(runs_dir) for id in j.manifest().cases]
 
 def _known(record: StrictRecord|None) -> dict:
-    "A record's values; of a loop's result all but the status, which has a file of its own."
+    "Return a record's values; of a loop's result all but the status, which has a file of its own."
     values = record.model_dump() if record else {}
     if isinstance(record, LoopResult):
         for k in ("status", "error", "session_id", "prompt"): values.pop(k)
@@ -82,11 +82,11 @@ def _known(record: StrictRecord|None) -> dict:
 def iteration_summary(
     iteration: IterationRecord, # of any state
 ) -> IterationSummary:
-    "An iteration in a list."
+    "Return an iteration as a list shows it."
     return IterationSummary(**_iteration_values(iteration))
 
 def _iteration_values(iteration: IterationRecord) -> dict:
-    "The fields of an `IterationSummary`."
+    "Return the fields of an `IterationSummary`."
     found = dict(iteration_id=iteration.iteration_id, session_id=iteration.path.parent.name, status=iteration.derive_status())
     try:
         config, aggregation = iteration.read_config(), iteration.read_aggregation()
@@ -102,7 +102,7 @@ def _iteration_values(iteration: IterationRecord) -> dict:
 def iteration_detail(
     iteration: IterationRecord, # of any state
 ) -> IterationDetail:
-    "An iteration with all that was recorded; of several runs the best one's summary."
+    "Return an iteration with all that was recorded; of several runs the best one's summary."
     found = _iteration_values(iteration)
     try:
         found["reward_source"] = iteration.read_reward_source() if iteration.reward_fn_path.exists() else ""
@@ -114,14 +114,14 @@ def iteration_detail(
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #73d0e35a
 def _best_run(iteration: IterationRecord) -> IterationRecord:
-    "The best run's folder, or the iteration's own if there is none."
+    "Return the best run's folder, or the iteration's own if there is none."
     aggregation = iteration.read_aggregation()
     return IterationRecord(iteration.path/aggregation.best_run) if aggregation and aggregation.best_run else iteration
 
 def loop_iteration(
     iteration: IterationRecord, # of any state
 ) -> LoopIterationSummary:
-    "An iteration as the loop sees it."
+    "Return an iteration as the loop sees it."
     found = dict(iteration_id=iteration.iteration_id, status=iteration.derive_status())
     try:
         judgment, n = iteration.read_judgment(), iteration_number(iteration.iteration_id)
@@ -137,7 +137,7 @@ def loop_iteration(
     return LoopIterationSummary(**found)
 
 def _audit_and_films(iteration: IterationRecord, judgment: JudgmentResult|None) -> dict:
-    "What people see of an iteration's runs, and nothing that was trained does."
+    "Return what only people see of an iteration's runs: audit and films, which no model is given."
     runs = {r.iteration_id: r for r in iteration.runs()}
     audits = {k: a.facts for k, r in runs.items() if (a := read_record(r.audit_path, AuditRecord))}
     criteria, solved = read_record(iteration.path.parent/"criteria.json", SessionCriteria), {k: f["success"] for k, f in audits.items() if "success" in f}
@@ -153,7 +153,7 @@ def session_progress(
     session: SessionRecord,  # of any state
     queue: Sequence[str]=(), # ids of sessions that wait
 ) -> SessionProgress:
-    "What a session is doing, how long its trainings still take, and what it has spent. Raises RecordError."
+    "Return what a session is doing, how long its trainings still take, and what it has spent. Raises RecordError."
     shown, config = session_detail(session, queue), session.read_session_config()
     if config is None: raise RecordError(f"{session.config_path}: is missing; this is no session")
     it = next(iter(session.iteration_records()[::-1]), None)
@@ -177,7 +177,7 @@ def _run_progress(run: IterationRecord) -> RunProgress:
     return RunProgress(run_id=run.iteration_id, status=status, total=total, steps=total if status == "completed" else rows[-1]["step"] if rows else 0, mean_return=paid)
 
 def _seconds_left(it: IterationRecord, config: SessionConfig) -> float|None:
-    "The steps that are left, at the speed of the trainings that run."
+    "Return how long the remaining steps take at the speed of the trainings that run; None if it is unknown."
     if it.aggregation_path.exists(): return None
     shown = {r: _run_progress(r) for r in it.runs()}
     going = {r: p for r, p in shown.items() if p.steps and p.status != "completed"}
@@ -200,7 +200,7 @@ class P2PService:
     def session(self,
         session_id: str, # of a session that is there
     ) -> SessionRecord:
-        "Raises Refusal, 404."
+        "Return a session. Raises Refusal, 404, if it is not there."
         return self._there(SessionRecord(self.runs_dir/self._name(session_id)), "config_path", session_id)
 
     def _name(self, id: str) -> str:
@@ -214,7 +214,7 @@ class P2PService:
     def start_session(self,
         body: StartSessionRequest, # what a person asks for
     ) -> StartSessionResponse:
-        "A session, begun by a scheduler of its own when it is its turn."
+        "Start a session; a scheduler of its own begins it when it is its turn."
         _refuse_code([body])
         try: body = check_request(body)
         except (ValueError, ImportError) as e: raise Refusal(422, str(e)) from None
@@ -230,26 +230,26 @@ class P2PService:
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #746e88dd
     def list_sessions(self) -> list[SessionDetail]:
-        "All but those in the trash, the newest first."
+        "List all sessions but those in the trash, the newest first."
         queue = queued_sessions(self.runs_dir)
         return [session_detail(s, queue) for s in reversed(list_records(self.runs_dir)) if not in_trash(s)]
 
     def get_session(self,
         session_id: str, # of a session
     ) -> SessionDetail:
-        "One session."
+        "Return one session."
         return session_detail(self.session(session_id), queued_sessions(self.runs_dir))
 
     def progress(self,
         session_id: str, # of a session
     ) -> SessionProgress:
-        "What it is doing, and what it has spent."
+        "Return what a session is doing, and what it has spent."
         return session_progress(self.session(session_id), queued_sessions(self.runs_dir))
 
     def stop_session(self,
         session_id: str, # of a session
     ) -> StopResponse:
-        "Ask its scheduler to stop it; one that nobody runs is stopped at once."
+        "Ask a session's scheduler to stop it; a session that no process runs is stopped at once."
         session = self.session(session_id)
         now = session.read_status()
         if now and now.status in ENDED: return StopResponse(id=session_id, status=now.status, message="It has ended already.")
@@ -260,7 +260,7 @@ class P2PService:
         return StopResponse(id=session_id, status=now.status if now else "pending", message="It stops.")
 
     def _is_scheduled(self, session_id: str) -> bool:
-        "Does a scheduler that runs now have it?"
+        "Return whether a scheduler that runs now has the session."
         return any(session_id in j.manifest().cases for j in list_jobs(self.runs_dir) if j.is_locked())
 
     def update_session(self,
@@ -315,7 +315,7 @@ class P2PService:
         return StopResponse(id=record.path.name, status="restored", message="It is back.")
 
     def list_trash(self) -> list[TrashItem]:
-        "What was deleted."
+        "List the sessions and benchmarks that were deleted."
         def item(record, kind, prompt):
             data = record.read_metadata()
             return TrashItem(entity_id=record.path.name, kind=kind, alias=data.alias, prompt=prompt, deleted_at=data.deleted_at)
@@ -343,7 +343,7 @@ class P2PService:
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #e050b037
     def _iteration(self, session_id: str, iteration_id: str) -> IterationRecord:
-        "Both iter_2 and 2 name it."
+        "Return an iteration, named iter_2 or 2. Raises Refusal, 404, if it is not there."
         try: found = self.session(session_id).get_iteration(iteration_id)
         except RecordError as e: raise Refusal(404, str(e)) from None
         if found is None: raise Refusal(404, f"{session_id} has no iteration {iteration_id}")
@@ -352,21 +352,21 @@ class P2PService:
     def session_iterations(self,
         session_id: str, # of a session
     ) -> list[LoopIterationSummary]:
-        "Its iterations as the loop sees them."
+        "Return a session's iterations as the loop sees them."
         return [loop_iteration(i) for i in self.session(session_id).iteration_records()]
 
     def session_iteration(self,
         session_id: str,   # of a session
         iteration_id: str, # iter_2 or 2
     ) -> IterationDetail:
-        "One of its iterations."
+        "Return one iteration of a session."
         return iteration_detail(self._iteration(session_id, iteration_id))
 
     def iteration_runs(self,
         session_id: str, # of a session
         iter_num: str,   # 2 or iter_2
     ) -> list[IterationRunInfo]:
-        "An iteration's trainings: as they were put together at the end, or as they are now."
+        "Return an iteration's trainings: as they were put together at the end, or as they are now."
         iteration = self._iteration(session_id, iter_num)
         if aggregation := iteration.read_aggregation(): return aggregation.runs
         return [IterationRunInfo(run_id=r.iteration_id, config_id=r.iteration_id.rpartition("_seed")[0], seed=int(r.iteration_id.rpartition("_seed")[2]),
@@ -377,7 +377,7 @@ class P2PService:
         iter_num: str,   # 2 or iter_2
         run_id: str,     # such as base_seed1
     ) -> RunMetricsDetail:
-        "A run's scalars."
+        "Return a run's scalars."
         found = [r for r in self._iteration(session_id, iter_num).runs() if r.iteration_id == run_id]
         if not found: raise Refusal(404, f"{session_id}, {iter_num}: has no run {run_id}")
         training, evaluation = found[0].parse_scalars()
@@ -385,7 +385,7 @@ class P2PService:
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #9f946701
     def all_iterations(self) -> list[IterationSummary]:
-        "Those of all sessions that are not in the trash."
+        "List the iterations of all sessions that are not in the trash."
         return [iteration_summary(i) for s in list_records(self.runs_dir) if not in_trash(s) for i in s.iteration_records()]
 
     def _alone(self, iteration_id: str) -> IterationRecord:
@@ -401,13 +401,13 @@ class P2PService:
     def find_iteration(self,
         iteration_id: str, # session~iter_2, or iter_2 if there is one only
     ) -> IterationDetail:
-        "An iteration of any session."
+        "Return an iteration of any session."
         return iteration_detail(self._alone(iteration_id))
 
     def iteration_metrics(self,
         iteration_id: str, # session~iter_2, or iter_2 if there is one only
     ) -> MetricsResponse:
-        "The scalars of an iteration's best run."
+        "Return the scalars of an iteration's best run."
         iteration = self._alone(iteration_id)
         training, evaluation = _best_run(iteration).parse_scalars()
         return MetricsResponse(iteration_id=iteration.iteration_id, training=training, evaluation=evaluation)
@@ -416,7 +416,7 @@ class P2PService:
     def session_analysis(self,
         session_id: str, # of a session
     ) -> SessionAnalysis:
-        "The look back, if there is one."
+        "Return the analysis of a session. Raises Refusal, 404, if there is none."
         found = self.session(session_id).read_analysis()
         if found is None: raise Refusal(404, f"{session_id} was not analysed; POST /api/sessions/{session_id}/analyze")
         return SessionAnalysis(**found)
@@ -424,7 +424,7 @@ class P2PService:
     async def analyze_session(self,
         session_id: str, # of a session with a judged iteration
     ) -> AsyncIterator[dict]:
-        "Asks for a look back; says when it begins, what it found, or why there is none."
+        "Ask a model to analyse a session; stream when it begins, what it found, or why there is nothing."
         session = self.session(session_id)
         config = session.read_session_config()
         yield dict(event="started", session_id=session_id)
@@ -435,14 +435,14 @@ class P2PService:
     def session_events(self,
         session_id: str, # of a session
     ) -> list[EventSummary]:
-        "Its log, a line each."
+        "Return a session's log, a line for each event."
         return [event_summary(e) for e in EventLog(self.session(session_id).events_path).read()]
 
     def session_event(self,
         session_id: str, # of a session
         seq: int,        # number of the event, from 0
     ) -> EventDetail:
-        "One event with its data."
+        "Return one event with its data."
         found = [e for e in EventLog(self.session(session_id).events_path).read() if e.seq == seq]
         if not found: raise Refusal(404, f"{session_id} has no event {seq}")
         return found[0]
@@ -454,14 +454,14 @@ class P2PService:
         return job
 
     def benchmark_options(self) -> BenchmarkOptionsResponse:
-        "What can be chosen."
+        "Return what can be chosen for a benchmark: environments, backends, models, columns."
         return BenchmarkOptionsResponse(env_ids=[e.env_id for e in self.list_envs()], backends=["local", "ssh:HOST", "ray"], llms=list(get_args(LLMKind)),
                                         columns=list(CASE_COLUMNS))
 
     def start_benchmark(self,
         body: StartBenchmarkRequest, # the table and what its cases share
     ) -> StartBenchmarkResponse:
-        "A session for each line, begun by one scheduler."
+        "Start a benchmark: a session for each line, begun by one scheduler."
         common = LoopConfig(**{k: getattr(body, k) for k in LoopConfig.model_fields})
         try: cases = cases_of_csv(body.csv, common)
         except RecordError as e: raise Refusal(422, str(e)) from None
@@ -469,14 +469,14 @@ class P2PService:
         return StartBenchmarkResponse(benchmark_id=job.path.name, sessions=len(cases))
 
     def list_benchmarks(self) -> list[BenchmarkRunSummary]:
-        "All but those in the trash, the newest first."
+        "List all benchmarks but those in the trash, the newest first."
         return [BenchmarkRunSummary(**{k: getattr(d, k) for k in BenchmarkRunSummary.model_fields})
                 for j in reversed(list_jobs(self.runs_dir, "benchmark_")) if not in_trash(j) for d in [benchmark_detail(j)]]
 
     def get_benchmark(self,
         benchmark_id: str, # of a benchmark
     ) -> BenchmarkRunDetail:
-        "A benchmark with its sessions."
+        "Return a benchmark with its sessions."
         return benchmark_detail(self._job(benchmark_id))
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
@@ -510,7 +510,7 @@ class P2PService:
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #3e2af638
     def list_envs(self) -> list[EnvInfo]:
-        "The environments that there are labs for."
+        "List the environments that there are labs for."
         return [lab_info(name) for name in LABS]
 
     def reward_templates(self) -> list[RewardTemplateInfo]:
@@ -519,7 +519,7 @@ class P2PService:
         except (RewardError, JailError) as e: raise Refusal(424, str(e)) from None
 
     def resources(self) -> ResourceStatusResponse:
-        "What this machine has, and how busy it is."
+        "Return what this machine has, and how busy it is."
         import psutil  # of the extra `serve`
         memory = psutil.virtual_memory()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -527,11 +527,11 @@ class P2PService:
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #70f44d2e
     def vlm_tags(self) -> "VlmTags":
-        "The model that looks, as Ollama lists its own."
+        "List the model that looks, as Ollama lists its own."
         return VlmTags(models=[VlmTag(name=self.vlm, model=self.vlm)] if self.vlm else [])
 
     def vlm_status(self) -> VlmStatusResponse:
-        "Whether a model that looks is set and could be asked."
+        "Return whether a model that looks is set and could be asked."
         if not self.vlm: return VlmStatusResponse(available=False, reason="none is set: oaml p2p serve --vlm openai:MODEL")
         try: llm = get_llm(self.vlm)
         except (ValueError, ImportError) as e: return VlmStatusResponse(available=False, model=self.vlm, reason=str(e))
@@ -540,7 +540,7 @@ class P2PService:
     def vlm_chat(self,
         body: VlmChatRequest, # turns, with pictures
     ) -> VlmChatResponse:
-        "The model's answer. Raises Refusal: 409 without a model, 424 if it gives none."
+        "Return the model's answer. Raises Refusal: 409 without a model, 422 for turns that cannot be read, 424 if it gives none."
         if body.model not in ("", self.vlm): raise Refusal(409, f"model: {body.model!r} is not the one that is set, {self.vlm!r}")
         if not self.vlm_status().available: raise Refusal(409, f"no model that looks: {self.vlm_status().reason}")
         try: turns = [dict(role="assistant", text=m.content, calls=[]) if m.role == "assistant" else
@@ -557,7 +557,7 @@ class P2PService:
 def in_trash(
     record: SessionRecord, # a session or a job
 ) -> bool:
-    "Whether it was deleted; labels that cannot be read count as not."
+    "Return whether the record was deleted; labels that cannot be read count as not."
     try: return record.read_metadata().deleted_at is not None
     except RecordError: return False
 
@@ -570,7 +570,7 @@ def _refuse_code(cases: Sequence[StartSessionRequest]):
 def benchmark_detail(
     job: JobRecord, # of any state
 ) -> BenchmarkRunDetail:
-    "A benchmark with its sessions; a file that cannot be read is named in `problem`."
+    "Return a benchmark with its sessions; a file that cannot be read is named in `problem`."
     try:
         m, status, labels = job.manifest(), job.read_status(), job.read_metadata()
         sessions = [session_detail(s) for s in job.sessions()]
@@ -584,7 +584,7 @@ def benchmark_detail(
 def lab_info(
     env_id: str, # a key of `LABS`
 ) -> EnvInfo:
-    "What a lab says of its environment; one that cannot be opened says why."
+    "Describe a lab's environment; one that cannot be opened has the reason in `missing`."
     config = _EMPTY_SESSION.model_copy(update=dict(env_id=env_id))
     try: return LABS[env_id](config).env
     except (ImportError, OSError, ValueError, RuntimeError) as e:
@@ -600,7 +600,7 @@ def _gpu_names() -> list[str]:
 # %% ../../nbs/17q_prompt2policy.api.ipynb #70f44d2e
 class VlmTag(StrictRecord):
     "A model, as Ollama lists it."
-    name: str   # to ask for
+    name: str   # name to ask for
     model: str  # the same
 
 class VlmTags(StrictRecord):
@@ -661,7 +661,7 @@ API_ROUTES = (
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #f384fb5c
 def openapi_document() -> dict:
-    "The OpenAPI 3.1 document of the routes."
+    "Return the OpenAPI 3.1 document of the routes."
     used = {t for r in API_ROUTES for t in (r.takes, *get_args(r.gives), r.gives) if isinstance(t, type) and issubclass(t, BaseModel)}
     used = sorted(used, key=lambda t: t.__name__)
     _, schemas = models_json_schema([(t, "validation") for t in used], ref_template="#/components/schemas/{model}")
@@ -675,7 +675,7 @@ def _ref(name: str) -> dict: return {"$ref": f"#/components/schemas/{name}"}
 _IDS = ("session_id", "benchmark_id", "iteration_id", "entity_id")
 
 def _links(r: ApiRoute) -> dict:
-    "Which routes can be asked next, with the ids that the answer of one names that changes or lists something."
+    "Return which routes can be asked next, with the ids that the answer of one names that changes or lists something."
     if r.method == "GET" and not get_args(r.gives): return {}
     model, root = (get_args(r.gives) or [r.gives])[0], "#/0" if get_args(r.gives) else "#"
     known = {n: f"$request.path.{n}" for n in re.findall(r"{(\w+)}", r.path)}
@@ -685,7 +685,7 @@ def _links(r: ApiRoute) -> dict:
     return {call: dict(operationId=call, parameters={n: known[n] for n in names}) for call, names in wants.items() if names and known.keys() >= set(names)}
 
 def _operation(r: ApiRoute) -> dict:
-    "One route as OpenAPI has it."
+    "Describe one route as OpenAPI has it."
     names = re.findall(r"{(\w+)}", r.path)
     parameters = [{"name": n, "in": "path", "required": True, "schema": dict(type="integer", minimum=0) if n == "seq" else dict(type="string", minLength=1)}
                   for n in names]
@@ -701,7 +701,7 @@ def _operation(r: ApiRoute) -> dict:
 MAX_API_BODY = 2**21  # bytes of a request
 
 def _endpoint(service: P2PService, r: ApiRoute):
-    "The route's answer to a request of Starlette's."
+    "Return the function that answers the route's requests, as Starlette wants it."
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import StreamingResponse
     async def answer(request):
@@ -735,19 +735,19 @@ async def _sse(first: dict, events: AsyncIterator[dict]) -> AsyncIterator[bytes]
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #a60549ba
 def api_routes(
-    service: P2PService, # answers
+    service: P2PService, # service that answers
 ) -> list[ServiceRoute]:
-    "The routes for `service_app`, with /openapi.json."
+    "Return the routes for `service_app`, with /openapi.json."
     document = openapi_document()
     async def openapi(request): return http_answer(document)
     return [ServiceRoute("GET", "/openapi.json", openapi)] + [ServiceRoute(r.method, r.path, _endpoint(service, r)) for r in API_ROUTES]
 
 def p2p_server(
     routes: list[ServiceRoute], # of the interface, and of the pages
-    access: Access=Access(),    # who may ask
+    access: Access=Access(),    # access: who may ask
     host: str="127.0.0.1",      # address to listen on
     port: int=0,                # 0: any free one
 ) -> DaemonServer:
-    "A server of these routes. Raises ValueError if other machines could use it without a token."
+    "Return a server of these routes. Raises ValueError if other machines could use it without a token."
     if not access.protects(host): raise ValueError(f"host: {host} can be reached from other machines; give a token")
     return DaemonServer(service_app(routes, access, LeaseTable(None, 0)), host, port)

@@ -38,14 +38,14 @@ _LINE = re.compile(r"(?P<title>[^:]+):\s*(?:seen\b[\s,:]*(?P<seen>.*)|(?P<measur
 def wanted_text(
     criterion: ElicitedCriterion, # measured, or to be seen
 ) -> str:                         # such as "at least 3 m/s"
-    "What a criterion asks for, in words."
+    "Return in words what a criterion asks for."
     bounds = [f"{word} {bound:g}{' ' * bool(criterion.unit)}{criterion.unit}" for word, bound in (("at least", criterion.at_least), ("at most", criterion.at_most)) if bound is not None]
     return " and ".join(bounds) or "to be seen"
 
 def criteria_text(
     criteria: Sequence[ElicitedCriterion], # in order
 ) -> str:
-    "Criteria as lines that a person can change and `parse_criteria` reads."
+    "Return criteria as lines that a person can change and `parse_criteria` reads."
     def line(c):
         if not c.measure: return f"{c.title}: seen {c.description}"
         sign, bound = (">=", c.at_least) if c.at_least is not None else ("<=", c.at_most)
@@ -56,7 +56,7 @@ def parse_criteria(
     text: str,               # lines such as "runs: np.mean(x_velocity) >= 3 m/s" and "upright: seen it stays on its feet"
     where: str="criteria",   # the file's name, for errors
 ) -> list[ElicitedCriterion]: # all of them on
-    "A person's criteria. Raises ValueError naming the line."
+    "Parse a person's criteria; empty lines and those that begin with # are skipped. Raises ValueError naming the line."
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"): continue
@@ -75,17 +75,17 @@ def parse_criteria(
 def env_text(
     env: EnvInfo, # from the engine
 ) -> str:
-    "An environment in words, for a model."
+    "Describe an environment in words, for a model."
     return "\n".join(filter(None, (f"Environment: {env.env_id}. {env.description}", f"Observation: {env.observation}", f"Action: {env.action}",
                                    env.info_keys and f"Keys of info: {', '.join(env.info_keys)}", env.body)))
 
 def elicit_criteria(
-    llm: LLMClient, # is asked
+    llm: LLMClient, # model that is asked
     prompt: str,    # the intent
     env: EnvInfo,   # where it is to be done
     check: Callable[[Sequence[ElicitedCriterion]], str|None]=lambda found: None, # names what is wrong with them, or None
 ) -> list[ElicitedCriterion]: # 5 to 10
-    "What the intent may mean, in criteria that `check` found nothing wrong with. Raises LLMError after three repairs."
+    "Ask a model what the intent may mean, until `check` finds nothing wrong with its criteria. Raises LLMError after three repairs."
     asked = f"{env_text(env)}\nIntent: {prompt}"
     found = llm.fill("elicitor", SubmitCriteria, _ELICIT, asked).criteria
     for k in range(1, FIX_TRIES + 1):
@@ -100,7 +100,7 @@ def task_text(
     env: EnvInfo,                          # where it is to be done
     criteria: Sequence[ElicitedCriterion], # those that are on count
 ) -> str:
-    "The task as every author and judge is told it."
+    "Return the task in the words that every author and judge gets."
     wanted = "\n".join(f"- {c.title}: {c.description}" + (f" ({c.measure}, {wanted_text(c)})" if c.measure else "") for c in criteria if c.default_on)
     return f"{env_text(env)}\nIntent: {prompt}\nWhat counts:\n{wanted}"
 
@@ -132,14 +132,14 @@ collected without doing the task, mixes scales so that one term drowns the other
 
 # %% ../../nbs/17j_prompt2policy.authors.ipynb #7c487350
 def write_code(
-    llm: LLMClient,                     # is asked
+    llm: LLMClient,                     # model that is asked
     name: str,                          # of the calls: reward, judge, iter_2-fix
     tool: type[ToolInput],              # has a field `code`
     systems: tuple[str, str],           # instructions of the author and of the reviewer
     task: str,                          # as `task_text` has it
     check: Callable[[str], str|None],   # names what is wrong with code, or None
 ) -> str:                               # code that `check` found nothing wrong with
-    "Code by an author, reviewed and repaired. Raises LLMError if three repairs did not help."
+    "Let an author write code, have it reviewed, and repair it. Raises LLMError if three repairs did not help."
     author, reviewer = systems
     code = llm.fill(f"{name}-author", tool, author, task).code
     for k in range(1, REVIEW_ROUNDS + 1):
@@ -150,15 +150,15 @@ def write_code(
     return repair_code(llm, name, tool, author, task, code, check)
 
 def repair_code(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     name: str,                         # of the calls
     tool: type[ToolInput],             # has a field `code`
     author: str,                       # the author's instructions
     task: str,                         # as `task_text` has it
-    code: str,                         # to be tried
+    code: str,                         # code to be tried
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:                              # code that `check` found nothing wrong with
-    "Code that passes its trial, after three repairs at most. Raises LLMError."
+    "Return code that passes its trial, after three repairs at most. Raises LLMError."
     for k in range(1, FIX_TRIES + 1):
         if (problem := check(code)) is None: return code
         code = llm.fill(f"{name}-fix_{k}", tool, author, f"{task}\n\nThe code:\n{code}\n\nIt was tried and failed: {problem}\nRepair it.").code
@@ -167,21 +167,21 @@ def repair_code(
 
 # %% ../../nbs/17j_prompt2policy.authors.ipynb #038c44f2
 def author_reward(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     task: str,                         # as `task_text` has it
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:
-    "The first reward of a session, reviewed and tried. Raises LLMError."
+    "Return the first reward of a session, reviewed and tried. Raises LLMError."
     return write_code(llm, "reward", SubmitReward, (_AUTHOR, _REVIEWER), task, check)
 
 def repair_reward(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     name: str,                         # of the calls, such as iter_2
     task: str,                         # as `task_text` has it
-    code: str,                         # to be tried
+    code: str,                         # code to be tried
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:
-    "A revised reward that passes its trial, repaired if need be. Raises LLMError."
+    "Return a revised reward that passes its trial, repaired if need be. Raises LLMError."
     return repair_code(llm, name, SubmitReward, _AUTHOR, task, code, check)
 
 # %% ../../nbs/17j_prompt2policy.authors.ipynb #9eae9ae6
@@ -202,9 +202,9 @@ _JUDGE_REVIEWER = """You review judges of recorded episodes. Refuse one that giv
 one that moves wildly, or to one that meets the letter of a criterion and not its sense; or that can fail on odd values."""
 
 def author_judge(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     task: str,                         # as `task_text` has it
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:
-    "A session's judge, reviewed and tried. Raises LLMError."
+    "Return a session's judge, reviewed and tried. Raises LLMError."
     return write_code(llm, "judge", SubmitJudge, (_JUDGE_AUTHOR, _JUDGE_REVIEWER), task, check)

@@ -43,7 +43,7 @@ def cases_of_csv(
     common: LoopConfig,# what all cases share
     where: str="csv",  # the file's name, for errors
 ) -> list[StartSessionRequest]:
-    "The cases of a table. Raises RecordError naming the line."
+    "Return the cases of a table. Raises RecordError naming the line."
     lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=None))  # Excel begins with it
     try: rows = [(row, f"{where}, line {lines.line_num}") for row in lines]
     except csv.Error as e: raise RecordError(f"{where}, line {lines.line_num}: {e}") from None
@@ -69,7 +69,7 @@ def _case(given: dict, row: list[str], header: list[str], common: LoopConfig, wh
 class JobManifest(StrictRecord):
     "What a scheduler is to run."
     job_id: str              # the folder's name
-    name: str = ""           # to show
+    name: str = ""           # name to show
     created_at: float        # seconds since 1970
     backend: str = "local"   # as `get_backend` knows it
     max_parallel: int = Field(1, ge=1) # cases at a time
@@ -84,44 +84,44 @@ class JobRecord(SessionRecord):
         return self.path.parents[2]
 
     def manifest(self) -> JobManifest:
-        "What is to run. Raises RecordError."
+        "Return what is to run. Raises RecordError."
         found = read_record(self.path/"manifest.json", JobManifest)
         if found is None: raise RecordError(f"{self.path}: holds no manifest.json; it is no job")
         return found
 
     def sessions(self) -> list[SessionRecord]:
-        "Its cases."
+        "Return the sessions of the job, one for each case."
         return [SessionRecord(self.runs_dir/id) for id in self.manifest().cases]
 
 def job_folder(
     runs_dir: str|Path, # where sessions are kept
     job_id: str="",     # "": the folder of all jobs
 ) -> Path:
-    "Where a job is kept."
+    "Return where a job is kept."
     return Path(runs_dir)/"scheduler"/"jobs"/(job_id and check_entity_id(job_id))
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #f8173096
 def new_job(
     runs_dir: str|Path,                  # where sessions are kept
     cases: Sequence[StartSessionRequest],# what is to run
-    name: str="",                        # to show
+    name: str="",                        # name to show
     backend: str="local",                # as `get_backend` knows it
     max_parallel: int=1,                 # cases at a time
     prefix: str="job",                   # of its id; "benchmark" for a table
     places: int=0,                       # jobs of the queue that may run at a time; 0: it does not queue
 ) -> JobRecord:                          # pending
-    "Folders for the sessions and a manifest that names them. Raises RecordError, ValueError."
+    "Make folders for the sessions and a manifest that names them, and return the job. Raises RecordError, ValueError."
     get_backend(backend)
     if max_parallel < 1: raise ValueError(f"parallel: {max_parallel} is fewer than 1")
     return job_for([new_session(runs_dir, c) for c in cases], runs_dir, prefix, name=name, backend=backend, max_parallel=max_parallel, places=places)
 
 def job_for(
-    sessions: Sequence[SessionRecord], # that are there
+    sessions: Sequence[SessionRecord], # sessions that are there
     runs_dir: str|Path,                # where they are kept
     prefix: str="job",                 # of its id
     **how,                             # further fields of `JobManifest`
 ) -> JobRecord:                        # pending
-    "A manifest that names sessions."
+    "Write a manifest that names sessions, and return its job."
     job = JobRecord(job_folder(runs_dir, new_session_id(prefix)))
     manifest = JobManifest(job_id=job.path.name, created_at=time.time(), cases=[s.session_id for s in sessions], **how)
     job.set_status("pending")
@@ -132,7 +132,7 @@ def list_jobs(
     runs_dir: str|Path, # where sessions are kept
     prefix: str="",     # of their ids
 ) -> list[JobRecord]:   # the newest last
-    "All jobs."
+    "Return all jobs whose ids begin with `prefix`."
     return [JobRecord(p) for p in sorted(job_folder(runs_dir).glob(f"{prefix}*"), key=lambda p: p.name.partition("_")[2]) if p.is_dir()]
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #056a5092
@@ -145,19 +145,19 @@ class Backend(Protocol):
     ) -> RunStatus:
         "Start it, or go on with it. Raises OSError."
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
-        "How it is."
+        "Return the status of a session, and the error if it failed."
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End it with all its processes."
 
 def session_command(
-    session: SessionRecord,     # to be run
+    session: SessionRecord,     # session to be run
     python: str=sys.executable, # the interpreter there
 ) -> list[str]:
-    "The command that runs a session."
+    "Return the command that runs a session."
     return [python, "-m", "oaml.prompt2policy.run_session", "--session-id", session.session_id, "--runs-dir", str(session.path.parent)]
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #96dafcbf
@@ -183,15 +183,15 @@ class LocalBackend:
         return RunStatus(job_id=session.session_id, status="running", node="local")
 
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
-        "How its process is; its last words if it failed."
+        "Return the status of the session's process; if it failed, with the last line of its log."
         process = self.processes.get(session.session_id)
         code = process.poll() if process else None if session.is_locked() else 0
         return ended_status(session, code, "local")
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End its process group: asked first, killed if it does not go."
         process = self.processes.get(session.session_id)
@@ -201,7 +201,7 @@ class LocalBackend:
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #ffcf3b7e
 def _keep_to_cores(pid: int, slot: int, slots: int):
-    "A share of the cores for a process and its children, if there are enough for each."
+    "Give a process and its children their share of the cores, if there are enough for each slot."
     if not hasattr(os, "sched_setaffinity"): return
     cores = sorted(os.sched_getaffinity(0))
     if 1 < slots <= len(cores): os.sched_setaffinity(pid, cores[slot % slots::slots])
@@ -220,9 +220,9 @@ def end_group(
 def ended_status(
     session: SessionRecord, # that runs or ran
     code: int|None,         # its exit code; None: it runs
-    node: str,              # where
+    node: str,              # name of the machine
 ) -> RunStatus:
-    "A job's status from its process's: an end that the record does not tell is an error."
+    "Return a session's status from its process: an end that the record does not explain is an error."
     if code is None: return RunStatus(job_id=session.session_id, status="running", node=node)
     recorded = session.read_status()
     if recorded and recorded.status in ("completed", "cancelled", "error"):
@@ -231,7 +231,7 @@ def ended_status(
     return RunStatus(job_id=session.session_id, status="error", node=node, error=why)
 
 def _last_words(session: SessionRecord) -> str:
-    "The last line of the log, in brackets."
+    "Return the last line of the log, in brackets."
     try: lines = session.log_path.read_text(errors="replace").strip().splitlines()
     except OSError: return ""
     return f" ({lines[-1][:200]})" if lines else ""
@@ -277,9 +277,9 @@ class SSHBackend:
 
     # %% ../../nbs/17p_prompt2policy.backends.ipynb #b0df163a
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
-        "How it is; its folder is fetched."
+        "Fetch the session's folder from the node and return its status; it is an error when the node has not answered `SSH_TRIES` times."
         id, pid = session.session_id, self.pids[session.session_id]
         try:
             alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
@@ -292,7 +292,7 @@ class SSHBackend:
         return ended_status(session, None if alive else 0, self.host)
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End its process group there."
         pid = self.pids[session.session_id]
@@ -302,9 +302,9 @@ class SSHBackend:
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #55f33f66
 def packed(
-    session: SessionRecord, # to be sent
+    session: SessionRecord, # session to be sent
 ) -> bytes:                 # a tar stream with one folder
-    "A session's folder, without its locks and the room that it reserves on a disk."
+    "Pack a session's folder, without its locks and the room that it reserves on a disk."
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         tar.add(session.path, session.session_id, filter=lambda i: None if i.name.endswith((".lock", ".reserve")) else i)
@@ -337,16 +337,16 @@ class RayBackend:
         slot: int=0,            # unused: Ray knows the cores
         slots: int=1,           # unused
     ) -> RunStatus:
-        "A task for the session."
+        "Submit a task for the session to Ray."
         if not self.ray.is_initialized(): join_ray(self.address or "local")
         task = self.ray.remote(_run_packed).options(num_cpus=self.cpus, max_retries=0)
         self.tasks[session.session_id] = task.remote(session.session_id, packed(session))
         return RunStatus(job_id=session.session_id, status="running", node="ray")
 
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
-        "How the task is; its folder is put in place when it has ended."
+        "Return the task's status; when it has ended, the session's folder is put in place."
         done, _ = self.ray.wait([self.tasks[session.session_id]], timeout=0)
         if not done: return ended_status(session, None, "ray")
         try: code, data = self.ray.get(done[0])
@@ -356,14 +356,14 @@ class RayBackend:
         return ended_status(session, code, "ray")
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Cancel the task; what it did is lost, the record here stays."
         self.ray.cancel(self.tasks[session.session_id], force=True)
         return RunStatus(job_id=session.session_id, status="cancelled", node="ray")
 
 def _run_packed(id: str, data: bytes) -> tuple[int, bytes]:
-    "On a node: run a session from its packed folder; its exit code, and the folder as it is then."
+    "Run a session from its packed folder, on a node; return the exit code and the folder as it is then."
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         session = SessionRecord(Path(folder)/id)
@@ -375,7 +375,7 @@ def _run_packed(id: str, data: bytes) -> tuple[int, bytes]:
 def get_backend(
     name: str, # local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS
 ) -> Backend:
-    "A backend by its name. Raises ValueError naming those there are."
+    "Return a backend by its name. Raises ValueError naming those there are."
     kind, _, rest = name.partition(":")
     if name == "local": return LocalBackend()
     if kind == "ssh" and rest and not rest.startswith("-"):
@@ -391,7 +391,7 @@ POLL_S = .25                                 # seconds between two looks
 def request_stop(
     record: SessionRecord, # a session or a job
 ) -> None:
-    "Ask whoever runs it to stop it."
+    "Ask the process that runs the record to stop, by a file in its folder."
     (record.path/"stop").touch()
 
 def _stop_requested(record: SessionRecord) -> bool: return (record.path/"stop").exists()
@@ -438,7 +438,7 @@ def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, s
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #2dfef1f1
 def _is_open(session: SessionRecord, again: bool) -> bool:
-    "Is this case still to be run? One that was deleted is not."
+    "Return whether a case is still to be run; one that was deleted is not."
     if not _is_there(session): return False
     if again: (session.path/"stop").unlink(missing_ok=True)
     try: status = session.read_status()
@@ -446,7 +446,7 @@ def _is_open(session: SessionRecord, again: bool) -> bool:
     return status is None or status.status not in (ENDED if not again else {"completed"})
 
 def _is_there(session: SessionRecord) -> bool:
-    "Neither deleted for good nor in the trash."
+    "Return whether the session is neither deleted for good nor in the trash."
     if not session.config_path.exists(): return False
     try: return not session.read_metadata().deleted_at
     except RecordError: return True
@@ -459,7 +459,7 @@ def _start(session: SessionRecord, slot: int, slots: int, running: dict, backend
     running[slot] = session
 
 def _record_end(session: SessionRecord, now: RunStatus) -> bool:
-    "Has it ended? Then its record says how."
+    "Return whether the session has ended; if so, its record says how."
     if now.status not in ENDED: return False
     recorded = session.read_status()
     if not recorded or recorded.status not in ENDED: session.set_status(now.status, now.error)
@@ -482,12 +482,12 @@ def _stop_cases(job: JobRecord, waiting: list, running: dict, backend: Backend):
 def waiting_jobs(
     runs_dir: str|Path, # where sessions are kept
 ) -> list[JobRecord]:   # the first that came first
-    "Jobs whose schedulers wait for a place."
+    "Return the jobs whose schedulers wait for a place."
     waiting = [(j.manifest().created_at, j.path.name, j) for j in list_jobs(runs_dir) if _is_held(j.path/".waiting")]
     return [j for *_, j in sorted(waiting, key=lambda w: w[:2])]
 
 def _is_held(path: Path) -> bool:
-    "Does a living process hold this lock?"
+    "Return whether a living process holds this lock."
     if not path.exists(): return False
     lock = FileLock(path)
     try: lock.acquire(timeout=0)
@@ -507,7 +507,7 @@ def queue_place(
         if place: place.release()
 
 def _free_place(job: JobRecord, places: int) -> FileLock|None:
-    "The lock of a place when it is this job's turn; None if all its cases were stopped or deleted meanwhile."
+    "Wait for the job's turn and return the lock of its place; None if all its cases were stopped or deleted meanwhile."
     while any(_is_open(s, False) and not _stop_requested(s) for s in job.sessions()) and not _stop_requested(job):
         ahead = [j.path.name for j in waiting_jobs(job.runs_dir)][:1]
         for k in range(places) if ahead == [job.path.name] else ():
@@ -530,7 +530,7 @@ def spawn_job(
 def scheduler_main(
     args: Sequence[str], # the job's folder, and --again
 ) -> None:
-    "The scheduler as a program; an error is a status of the job."
+    "Run the scheduler as a program; an error becomes the job's status and ends it with SystemExit."
     job = JobRecord(Path(args[0]).resolve())
     try:
         with queue_place(job): run_job(job, again="--again" in args[1:])

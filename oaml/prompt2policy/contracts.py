@@ -37,12 +37,12 @@ def record_problem(
     e: ValidationError,    # what pydantic found
     cls: type[BaseModel],  # what was being read
 ) -> str:                  # such as "num_env: is unknown; did you mean 'num_envs'?"
-    "The first problem in one sentence, and how many more there are."
+    "Return the first problem that pydantic found in one sentence, and how many more there are."
     first, *more = problem_lines([p | dict(loc=p["loc"] or (cls.__name__,)) for p in e.errors(include_url=False)], _all_fields(cls))
     return first + (f" ({len(more)} more)" if more else "")
 
 def _all_fields(cls: type[BaseModel]) -> list[str]:
-    "Names of the fields of `cls` and of the records right inside of it."
+    "Return the names of the fields of `cls` and of the records right inside of it."
     inside = (f.annotation for f in cls.model_fields.values())
     return [*cls.model_fields, *(n for t in inside if isinstance(t, type) and issubclass(t, BaseModel) for n in t.model_fields)]
 
@@ -58,9 +58,9 @@ def parse_record(
     except ValueError as e: raise RecordError(str(e)) from None
 
 def record_bytes(
-    record: StrictRecord, # to be stored
+    record: StrictRecord, # record to be stored
 ) -> bytes:
-    "A record as the JSON of its file."
+    "Return a record as the indented JSON that its file holds, with a line end."
     return (record.model_dump_json(indent=1) + "\n").encode()
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #162109f7
@@ -109,7 +109,7 @@ class LoopConfig(StrictRecord):
     pass_threshold: float = Field(.7, ge=0, le=1) # of the judgment: the lower bound of its interval must exceed it
     total_timesteps: int|None = Field(None, ge=1, le=10**10) # of each training; None: the preset's
     train: TrainConfig|None = None                # None: the environment's preset
-    film_llm: str = Field("", max_length=200)     # who looks at films, as `--llm` has it; "": who writes; "none": nobody
+    film_llm: str = Field("", max_length=200)     # who looks at films, as `--llm` has it; "": who writes; "none": no model
     criteria: str = Field("", max_length=20_000)  # what counts, in lines of `authors.parse_criteria`; "": the elicitor says it
     env_kwargs: dict[str, Any] = {}               # arguments of gymnasium's environment, such as terminate_when_unhealthy
     use_zoo_preset: bool = True                   # begin with the environment's tuned settings
@@ -160,10 +160,10 @@ class UpdateMetadataResponse(EntityMetadata):
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #9bc54a61
 class RewardSpec(StrictRecord):
-    "What a reward says about itself."
+    "The formula, the terms and the description that a reward declares."
     latex: str = ""                   # the formula
     terms: dict[str, str] = {}        # each term's name and what it stands for
-    description: str = ""             # in words
+    description: str = ""             # description in words
     form: Literal["class", "function"] = "class" # how it is written
 
 class TermStats(StrictRecord):
@@ -190,7 +190,7 @@ class AuditRecord(StrictRecord):
 
 class TrainSummary(StrictRecord):
     "What one training came to."
-    env_id: str                                # where
+    env_id: str                                # id of the environment
     seed: int                                  # of the training
     total_timesteps: int                       # environment steps done
     train_seconds: float                       # wall clock, without evaluations
@@ -207,7 +207,7 @@ class TrainSummary(StrictRecord):
 class IterationRunInfo(StrictRecord):
     "One training of an iteration: a configuration and a seed."
     run_id: str                               # the folder's name, {config}_seed{n}
-    config_id: str                            # which configuration
+    config_id: str                            # id of the configuration
     seed: int                                 # of the training
     status: str                               # see `StatusLiteral`; "unknown" for a folder without one
     progress: float|None = None               # 0 to 1
@@ -250,9 +250,9 @@ class IterationAggregation(StrictRecord):
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #af7f6407
 class Criterion(StrictRecord):
     "One thing that the intent asks for, and whether it is met."
-    text: str                                          # in words
+    text: str                                          # criterion in words
     verdict: Literal["met", "partially", "not", "unknown"] = "unknown" # what was found
-    evidence: str = ""                                 # where
+    evidence: str = ""                                 # what shows it, and where
 
 class ElicitedCriterion(StrictRecord):
     "One thing that the intent may ask for: a number of an episode that has to reach a threshold, or something that has to be seen."
@@ -275,7 +275,7 @@ class ElicitedCriterion(StrictRecord):
     def holds(self,
         value: float, # of an episode, or the bound of a mean
     ) -> bool:
-        "Is `value` on the right side of the thresholds?"
+        "Return whether `value` lies within the thresholds; one that is None does not count."
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 class CriterionVerdict(StrictRecord):
@@ -293,19 +293,19 @@ class CriterionVerdict(StrictRecord):
 
 class RolloutJudgment(StrictRecord):
     "One episode, judged."
-    run_id: str                                        # which training
+    run_id: str                                        # id of the training's run
     episode: int                                       # which episode of it, from 0
     code_score: float|None = Field(None, ge=0, le=1)   # by the written judge
     vlm_score: float|None = Field(None, ge=0, le=1)    # by the model that looks
     score: float|None = Field(None, ge=0, le=1)        # both, put together; None: missing
     criteria: list[Criterion] = []                     # as the model answered that looked
     values: dict[str, float] = {}                      # the number of each measured criterion; one that failed is missing
-    diagnosis: str = ""                                # in words
+    diagnosis: str = ""                                # diagnosis in words
 
 class ReplayRow(StrictRecord):
     "What a reward pays an agent whose worth is known."
-    agent: str                                         # who acted
-    episodes: int                                      # how many
+    agent: str                                         # name of the agent that acted
+    episodes: int                                      # number of episodes
     mean: float                                        # total of an episode
     lowest: float                                      # of the totals
     highest: float                                     # of the totals
@@ -324,15 +324,15 @@ class JudgmentResult(StrictRecord):
     failure_tags: list[str] = []                       # short words, such as "stands_still"
     low: float|None = None                             # lower bound of the interval of the mean over seeds
     high: float|None = None                            # upper bound
-    seed_scores: dict[str, float] = {}                 # by run
+    seed_scores: dict[str, float] = {}                 # mean score of each run
     missing: list[str] = []                            # runs without a score
     confirmed: bool = False                            # repeated on held-out seeds
-    rollouts: list[RolloutJudgment] = []               # one by one
+    rollouts: list[RolloutJudgment] = []               # judged episodes, one by one
     judge: str = ""                                    # who judged, such as "code + MODEL"
     criteria: list[CriterionVerdict] = []              # those that count; one that is not met is a veto
     looked: str = ""                                   # who looked at which films
     agreement: str = ""                                # how far the written judge can be trusted, with its interval
-    confirmation: list[RolloutJudgment] = []           # episodes that nobody had seen, if they were played
+    confirmation: list[RolloutJudgment] = []           # new episodes, if they were played
     warnings: list[str] = []                           # what smells in the trainings, by run
 
 class ReviseResult(StrictRecord):
@@ -348,7 +348,7 @@ LessonTier = Literal["HARD", "STRONG", "SOFT", "RETIRED"]
 
 class Lesson(StrictRecord):
     "Something learnt in an iteration, and how firmly."
-    text: str                        # in words
+    text: str                        # lesson in words
     tier: LessonTier = "SOFT"        # HARD: never break it; RETIRED: no longer believed
     iteration: str                   # where it was learnt
 
@@ -362,8 +362,8 @@ class LineageEntry(StrictRecord):
 
 class Lineage(StrictRecord):
     "The family tree of a session's rewards."
-    entries: list[LineageEntry] = []  # in order
-    lessons: list[Lesson] = []        # in order
+    entries: list[LineageEntry] = []  # entries in order
+    lessons: list[Lesson] = []        # lessons in order
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #fe0a6716
 class LoopResult(StrictRecord):
@@ -372,7 +372,7 @@ class LoopResult(StrictRecord):
     prompt: str                                # the intent
     status: StatusLiteral                      # of the session
     passed: bool = False                       # whether an iteration passed
-    iterations: int = 0                        # judged ones
+    iterations: int = 0                        # number of judged iterations
     best_iteration: str|None = None            # the highest score
     best_score: float|None = None              # its score
     error: str|None = None                     # why it ended, if badly
@@ -382,11 +382,11 @@ class LoopResult(StrictRecord):
 
 class SessionAnalysis(StrictRecord):
     "A look back on a session."
-    session_id: str                            # which
-    summary: str                               # in words
+    session_id: str                            # id of the session
+    summary: str                               # summary in words
     findings: list[str] = []                   # one sentence each
     suggestions: list[str] = []                # what to try
-    source: str = "scripted"                   # who wrote it
+    source: str = "scripted"                   # kind of the model that wrote it
     created_at: float = 0.                     # seconds since 1970
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #7ec6c9e2
@@ -424,13 +424,13 @@ class SessionDetail(LoopResult):
 class IterationSummary(StrictRecord):
     "An iteration in a list."
     iteration_id: str                          # the folder's name, iter_N
-    session_id: str                            # whose
-    env_id: str = ""                           # where
+    session_id: str                            # id of the session
+    env_id: str = ""                           # id of the environment
     status: str = "unknown"                    # see `StatusLiteral`
     progress: float|None = None                # 0 to 1
     final_episodic_return: float|None = None   # None: not trained
     reward_latex: str = ""                     # the formula
-    reward_description: str = ""               # in words
+    reward_description: str = ""               # description in words
     problem: str|None = None                   # a file of it that cannot be read, and why
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #d666d58e
@@ -446,13 +446,13 @@ class SessionProgress(StrictRecord):
     "What a session is doing, and what it has spent."
     session_id: str                            # the folder's name
     status: str                                # see `StatusLiteral`
-    stage: str                                 # in words
+    stage: str                                 # stage in words
     iteration: str = ""                        # that is worked on, or was last
     iterations: int = 1                        # that there will be at most
     runs: list[RunProgress] = []               # of the iteration
     seconds_left: float|None = None            # of its trainings, at the speed that they have; None: too early to say, or nothing is trained
     calls: int = 0                             # of models, by the last stage that was done
-    tokens: int = 0                            # likewise
+    tokens: int = 0                            # tokens that were spent
     budget: LLMBudget = LLMBudget()            # the most of these
     film: str = ""                             # the newest one, ITERATION/RUN; empty if there is none
     queue: int|None = None                     # sessions that wait before it; None: it does not wait
@@ -462,7 +462,7 @@ class ResumeRequest(StrictRecord):
     calls: int|None = Field(None, ge=0)        # of models, over the whole session
     tokens: int|None = Field(None, ge=0)       # likewise
     seconds: float|None = Field(None, ge=0)    # likewise, spent waiting for answers
-    film_llm: str|None = Field(None, max_length=200) # another model that looks at films; "none": nobody
+    film_llm: str|None = Field(None, max_length=200) # another model that looks at films; "none": no model
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #bcf3ec9b
 class IterationDetail(IterationSummary):
@@ -479,11 +479,11 @@ class LoopIterationSummary(StrictRecord):
     iteration_id: str                               # iter_N
     intent_score: float|None = None                 # 0 to 1
     passed: bool = False                            # decided by the judgment
-    diagnosis: str = ""                             # in words
+    diagnosis: str = ""                             # diagnosis in words
     failure_tags: list[str] = []                    # short words
     reward_code: str = ""                           # what was trained
     hp_changes: dict[str, Any] = {}                 # that led to it
-    aggregation: IterationAggregation|None = None   # over seeds
+    aggregation: IterationAggregation|None = None   # the runs' results over seeds
     running: IterationAggregation|None = None       # how far the trainings are, while there is no aggregation
     replay: ReplayRecord|None = None                # what the reward pays on stored episodes
     warnings: list[str] = []                        # of `analysis.guardrails`, by run
@@ -515,7 +515,7 @@ class StopResponse(StrictRecord):
 class TrashItem(StrictRecord):
     "Something in the trash."
     entity_id: str               # of session or benchmark
-    kind: Literal["session", "benchmark"] # which of them
+    kind: Literal["session", "benchmark"] # kind of what was deleted
     alias: str = ""              # a name to show
     prompt: str = ""             # the intent
     deleted_at: float            # seconds since 1970
@@ -526,25 +526,25 @@ class ResourceStatusResponse(StrictRecord):
     cpu_load: float              # runnable processes, mean of a minute
     memory_total: int            # bytes
     memory_free: int             # bytes that programs can have
-    gpus: list[str] = []         # names
+    gpus: list[str] = []         # names of the GPUs
     running_sessions: int = 0    # with a living process
 
 class EnvInfo(StrictRecord):
     "An environment to choose."
     env_id: str                  # its name
-    engine: EngineName           # behind it
-    observation: str             # in words
-    action: str                  # in words
+    engine: EngineName           # engine behind the environment
+    observation: str             # the observation in words
+    action: str                  # the action in words
     info_keys: list[str] = []    # what a reward finds in `info`
     body: str = ""               # its parts by name and index, units and ranges, in lines
-    description: str = ""        # in words
-    available: bool = True       # on this machine
+    description: str = ""        # the environment in words
+    available: bool = True       # whether it can be used on this machine
     missing: str = ""            # what has to be installed, if not
 
 class RewardTemplateInfo(StrictRecord):
     "A reward that ships with oaml."
     name: str                    # of the file
-    env_id: str = ""             # for which environment
+    env_id: str = ""             # id of the environment that it is for
     spec: RewardSpec             # what it says about itself
     source: str                  # its code
 
@@ -552,9 +552,9 @@ class RewardTemplateInfo(StrictRecord):
 class StartBenchmarkRequest(LoopConfig):
     "Many sessions from a table."
     csv: str = Field(max_length=10**6)             # a header and lines: prompt, env_id (may be missing)
-    name: str = Field("benchmark", max_length=100) # to show
+    name: str = Field("benchmark", max_length=100) # name to show
     max_parallel: int = Field(1, ge=1, le=256)     # sessions at a time
-    backend: str = "local"                         # where they run
+    backend: str = "local"                         # backend on which the cases run
 
 class StartBenchmarkResponse(StrictRecord):
     "A benchmark that begins."
@@ -564,15 +564,15 @@ class StartBenchmarkResponse(StrictRecord):
 class BenchmarkOptionsResponse(StrictRecord):
     "What can be chosen."
     env_ids: list[str]                # environments
-    backends: list[str]               # where jobs run
-    llms: list[str]                   # who writes
+    backends: list[str]               # backends on which jobs run
+    llms: list[str]                   # kinds of models that write
     columns: list[str]                # of the table
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #8da1ec9e
 class BenchmarkRunSummary(StrictRecord):
     "A benchmark in a list."
     benchmark_id: str                 # the folder's name
-    name: str = ""                    # to show
+    name: str = ""                    # name to show
     alias: str = ""                   # a name that a person gave it
     starred: bool = False             # a favourite
     tags: list[str] = []              # words to find it by
@@ -580,7 +580,7 @@ class BenchmarkRunSummary(StrictRecord):
     created_at: float = 0.            # seconds since 1970
     total: int = 0                    # sessions
     done: int = 0                     # ended ones
-    passed: int = 0                   # of these
+    passed: int = 0                   # number of these that passed
     problem: str|None = None          # a file of it that cannot be read, and why
 
 class BenchmarkRunDetail(BenchmarkRunSummary):
@@ -594,14 +594,14 @@ class StopBenchmarkResponse(StopResponse):
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #a6ede64c
 class RunStatus(StrictRecord):
     "A job, as the place where it runs reports it."
-    job_id: str                             # by the backend
+    job_id: str                             # the backend's id of the job
     status: StatusLiteral                   # how far it is
-    node: str = ""                          # which machine
+    node: str = ""                          # name of the machine
     error: str|None = None                  # one sentence
 
 class VlmMessage(StrictRecord):
     "One turn of a talk with the model that looks, as Ollama has it."
-    role: Literal["system", "user", "assistant"]    # who speaks
+    role: Literal["system", "user", "assistant"]    # role of the speaker
     content: str                                    # words
     images: list[str] = []                          # PNG or JPEG in base64
 
@@ -613,7 +613,7 @@ class VlmChatRequest(StrictRecord):
 
 class VlmChatResponse(StrictRecord):
     "What it answers."
-    model: str                                      # that answered
+    model: str                                      # name of the model that answered
     message: VlmMessage                             # its turn
     done: bool = True                               # nothing follows
 

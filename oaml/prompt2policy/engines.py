@@ -44,20 +44,20 @@ class SimulatorBackend(Protocol):
     "An engine."
     name: str # "mujoco", "gui" or "isaaclab"
     def env_ids(self) -> list[str]:
-        "The environments that have a preset."
+        "Return the ids of the environments that have a preset."
     def describe(self,
         env_id: str, # of this engine
     ) -> EnvInfo:
-        "What a reward's author has to know. Raises EngineError."
+        "Return what a reward's author has to know of an environment. Raises EngineError."
     def make(self,
         env_id: str,  # of this engine
         **options,    # the engine's own
     ) -> Any:
-        "An environment to act in. Raises EngineError."
+        "Return an environment to act in. Raises EngineError if it is unknown or something is not installed."
     def truth(self,
         episode: Any, # as the engine records it
     ) -> dict[str, float]:
-        "What really happened, in figures that no reward can change."
+        "Return what really happened in an episode, in figures that no reward can change."
     def film(self,
         frames: Sequence[np.ndarray], # RGB
         path: Path,                   # ends in .webp
@@ -68,11 +68,11 @@ class SimulatorBackend(Protocol):
 class EnvSpec:
     "An environment in the registry."
     env_id: str          # its name
-    engine: str          # behind it
-    description: str     # in words
+    engine: str          # engine behind the environment
+    description: str     # the environment in words
     preset: TrainConfig  # how to train in it
     observation: str="joint positions, then velocities" # what the array holds
-    action: str="torques"                               # likewise
+    action: str="torques"                               # the action in words
     camera: str|None="track"                            # that films it; None: MuJoCo's own
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #1799cb90
@@ -83,7 +83,7 @@ def save_film(
     path: Path,                   # ends in .webp; its folder is made
     ms: int=100,                  # that a frame stays
 ) -> str:                         # the file's name
-    "An animated WebP, by Pillow."
+    "Write an animated WebP with Pillow and return its file name; without frames nothing is written and the text says so."
     from PIL import Image as Picture
     if not len(frames): return "not filmed: there are no frames"
     first, *rest = [Picture.fromarray(f) for f in frames]
@@ -95,7 +95,7 @@ def film_pictures(
     path: Path,  # of a film
     most: int=8, # pictures
 ) -> list[bytes]: # PNG, in order
-    "Some pictures of a film, evenly spaced."
+    "Return up to `most` pictures of a film, evenly spaced."
     from PIL import Image as Picture
     out = []
     with Picture.open(path) as film:
@@ -107,7 +107,7 @@ def film_pictures(
 def png_bytes(
     frame: np.ndarray, # RGB, height x width x 3, uint8
 ) -> bytes:
-    "A frame as PNG."
+    "Return a frame as PNG."
     from PIL import Image as Picture
     Picture.fromarray(frame).save(buffer := io.BytesIO(), "PNG")
     return buffer.getvalue()
@@ -134,7 +134,7 @@ MUJOCO_ENVS = {spec.env_id: spec for spec in (
     EnvSpec("HumanoidStandup-v5", "mujoco", "a person lying on its back, who is to stand up", _preset("HumanoidStandup-v5", total_timesteps=1_000_000), camera=None))}
 
 def all_env_ids() -> list[str]:
-    "Every environment that has a preset."
+    "Return the ids of every environment that has a preset."
     return [*MUJOCO_ENVS, *(f"gui:{name}" for name in APPS)]
 
 def is_gui(
@@ -150,13 +150,13 @@ def is_page(
     return env_id.startswith(("page:", "html:"))
 
 def missing_mujoco() -> str|None:
-    "What has to be installed for MuJoCo's environments; None if nothing."
+    "Return what has to be installed for MuJoCo's environments; None if nothing."
     return missing_packages("p2p", "mujoco", "imageio", "stable_baselines3")
 
 def own_gym_env(
     env_id: str, # such as my_package.envs:Cart-v0, or an id that a package registers by its entry point
 ) -> bool:
-    "Is it gymnasium's or a person's own, though it has no preset here? MODULE:ID imports MODULE."
+    "Return whether gymnasium knows the environment, or a person's own package has it, though it has no preset here. MODULE:ID imports MODULE."
     if is_gui(env_id) or env_id.startswith("Isaac-"): return False
     import gymnasium as gym
     module, colon, _ = env_id.partition(":")
@@ -167,7 +167,8 @@ def own_gym_env(
 def flat_spaces(
     env: Any, # gymnasium's
 ) -> Any:     # the same, wrapped where it has to be
-    "A dict to see becomes one array; numbered actions become scores, the highest of which is done. Raises EngineError for other spaces."
+    """Wrap an environment so that a dict of observations is one array and numbered actions are scores, the highest of which is done. Raises
+    EngineError for other spaces."""
     from gymnasium import ActionWrapper, spaces
     from gymnasium.wrappers import FlattenObservation
     class Scores(ActionWrapper):
@@ -188,7 +189,7 @@ class MujocoEngine:
     "gymnasium's MuJoCo environments, listed ones and a person's own."
     name = "mujoco"
     def env_ids(self) -> list[str]:
-        "The environments that have a preset."
+        "Return the ids of the environments that have a preset."
         return list(MUJOCO_ENVS)
 
     def make(self,
@@ -197,7 +198,8 @@ class MujocoEngine:
         render: bool=False,                # whether frames will be asked for
         **kwargs,                          # the environment's own, such as terminate_when_unhealthy
     ) -> Any:                              # a gymnasium environment with a flat array to see and a flat array to act
-        "Raises EngineError for an unknown name or argument, or if something is not installed."
+        """Return an environment, wrapped where its spaces are not flat. Raises EngineError for an unknown name or argument, or if something is not
+        installed."""
         if problem := missing_mujoco(): raise EngineError(problem)
         os.environ.setdefault("MUJOCO_GL", P2PSettings().mujoco_gl)  # before gymnasium reads it
         import gymnasium as gym
@@ -215,20 +217,20 @@ class MujocoEngine:
         env: Any,    # of `make`
         info: dict,  # of its last step
     ) -> dict[str, Any]: # numbers and arrays
-        "What a reward gets as `info`."
+        "Return what a reward gets as `info`: the numbers of the engine's info, and MuJoCo's arrays."
         numbers = {k: float(v) for k, v in info.items() if isinstance(v, (bool, int, float, np.number, np.bool_))}
         return numbers | {k: np.array(getattr(env.unwrapped.data, k)) for k in PHYSICS if hasattr(env.unwrapped, "data")}
 
     def physics(self,
         env: Any,                  # of `make`
     ) -> dict[str, np.ndarray]:    # flat views, which follow each step
-        "MuJoCo's arrays of an environment by name."
+        "Return MuJoCo's arrays of an environment by name."
         return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS if hasattr(env.unwrapped, "data")}
 
     def fields(self,
         env: Any, # of `make`; is reset
     ) -> list[tuple[str, tuple[int, ...]]]:
-        "Names and shapes of a step, as `JailedReward.bind` takes them."
+        "Return the names and shapes of what a step gives, as `JailedReward.bind` takes them."
         obs, _ = env.reset(seed=0)
         info = self.info_of(env, env.step(np.zeros(env.action_space.shape, np.float32))[4])
         shapes = dict(obs=obs.shape, action=env.action_space.shape, next_obs=obs.shape)
@@ -238,7 +240,7 @@ class MujocoEngine:
         env_id: str, # one that has a preset, or a person's own
         **kwargs,    # of the environment
     ) -> EnvInfo:
-        "Shapes, names and units, and the body from the model itself. Raises EngineError."
+        "Describe an environment: shapes, names and units, and the body as its model has it. Raises EngineError for an unknown one."
         if env_id not in MUJOCO_ENVS and not own_gym_env(env_id): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
         if problem := missing_mujoco():
             return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=problem)
@@ -254,7 +256,7 @@ class MujocoEngine:
     def truth(self,
         episode: dict[str, np.ndarray], # arrays by field, a row for each step
     ) -> dict[str, float]:
-        "Speed (m/s, mean), distance (m), torque (mean size) and steps of an episode."
+        "Return an episode's number of steps and mean size of torque; where the engine gives them, mean speed (m/s) and distance (m)."
         facts = dict(steps=float(len(episode["action"])), torque=float(np.abs(episode["action"]).mean()))
         if "x_velocity" in episode: facts["speed"] = float(episode["x_velocity"].mean())
         if "x_position" in episode: facts["distance"] = float(episode["x_position"][-1] - episode["x_position"][0])
@@ -280,7 +282,7 @@ def part_names(
     model: Any, # MuJoCo's
     kind: str,  # "body", "joint", "geom", "actuator", "sensor", "site"
 ) -> list[str]: # "" for one without a name
-    "The names of a model's parts, by index."
+    "Return the names of a model's parts, by index."
     import mujoco
     number = dict(body=model.nbody, joint=model.njnt, geom=model.ngeom, actuator=model.nu, sensor=model.nsensor, site=model.nsite)[kind]
     return [mujoco.mj_id2name(model, getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), k) or "" for k in range(number)]
@@ -288,14 +290,14 @@ def part_names(
 def joint_names(
     model: Any, # MuJoCo's
 ) -> tuple[list[str], list[str]]: # of each entry of qpos, of each entry of qvel
-    "Which joint each number belongs to, and its unit."
+    "Return which joint each number belongs to, and its unit."
     out = [], []
     for k, joint in enumerate(part_names(model, "joint")):
         for words, parts in zip(out, _JOINTS[int(model.jnt_type[k])]): words += [f"{joint or f'joint {k}'} {p}" for p in parts]
     return out
 
 def _structured(u: Any) -> list[str]:
-    "Names of an observation by its `observation_structure`."
+    "Return the names of an observation's entries by its `observation_structure`."
     model, (qpos, qvel) = u.model, joint_names(u.model)
     bodies = [f"body {b}" for b in part_names(model, "body")]
     each = dict(qpos=[f"qpos[{k}] {w}" for k, w in enumerate(qpos)], qvel=[f"qvel[{k}] {w}" for k, w in enumerate(qvel)],
@@ -307,7 +309,7 @@ def _structured(u: Any) -> list[str]:
 _SAMPLES = 25  # steps that are compared; by chance no two numbers agree in all of them
 
 def _compared(env: Any) -> list[str]:
-    "Names of an observation by what the simulator's numbers are equal to it, over some random steps; \"\" for what none is."
+    """Name each entry of an observation by the simulator's number that equals it over some random steps; "" where none does."""
     rng, seen, known, u = np.random.default_rng(0), [], [], env.unwrapped
     env.reset(seed=0)
     for _ in range(_SAMPLES):
@@ -320,7 +322,7 @@ def _compared(env: Any) -> list[str]:
     return [same(column) for column in np.array(seen, float).T]
 
 def _known_numbers(u: Any) -> dict[str, float]:
-    "Numbers of the simulator's state by name, the simplest first."
+    "Return the numbers of the simulator's state by name, the simplest first."
     (qpos, qvel), d, bodies = joint_names(u.model), u.data, [f"body {b}" for b in part_names(u.model, "body")]
     out = {f"qpos[{k}] {w}": d.qpos[k] for k, w in enumerate(qpos)} | {f"qvel[{k}] {w}": d.qvel[k] for k, w in enumerate(qvel)}
     out |= {f"{name} of qpos[{k}] {w.rpartition(' (')[0]}": f(d.qpos[k]) for name, f in (("sine", np.sin), ("cosine", np.cos)) for k, w in enumerate(qpos)}
@@ -334,14 +336,14 @@ def _known_numbers(u: Any) -> dict[str, float]:
 _ROW = re.compile(r"^\s*\|\s*(\d+)\s*\|([^|]*)\|", re.M)
 
 def _documented(u: Any, size: int) -> list[str]:
-    "What gymnasium's documentation says of each entry, if its table has a row for each."
+    "Return what gymnasium's documentation says of each entry; empty texts unless its table has a row for each."
     rows = {int(k): " ".join(words.split()) for k, words in _ROW.findall(((type(u).__doc__ or "").partition("## Observation Space")[2]).partition("\n    ## ")[0])}
     return [rows[k] for k in range(size)] if set(rows) == set(range(size)) else [""]*size
 
 def obs_names(
     env: Any,  # of `MujocoEngine.make`
 ) -> list[str]: # one for each entry of the observation, with unit
-    "What each entry of an observation is; 'entry K of ...' where neither model nor documentation says."
+    "Name each entry of an observation; 'entry K of ...' where neither the model nor the documentation says what it is."
     u, (size,) = env.unwrapped, env.observation_space.shape
     names = [""]*size
     if hasattr(u, "model"): names = _structured(u) if hasattr(u, "observation_structure") and env.observation_space.shape == u.observation_space.shape else _compared(env)
@@ -350,7 +352,7 @@ def obs_names(
     return [" - ".join(filter(None, (name, words))) or "entry {1} of {0}".format(*parts[k]) for k, (name, words) in enumerate(zip(names, _documented(u, size)))]
 
 def _lines(array: str, names: Sequence[str]) -> list[str]:
-    "An array's entries, those of one body in a line."
+    "Return a line for each entry of an array; entries of one body share a line."
     out, at = [], 0
     while at < len(names):
         head = (m := re.match(r"body \S+ (inertia|contact|rotation|velocity)", names[at])) and m[0].rpartition(" ")[0]
@@ -363,7 +365,7 @@ def _lines(array: str, names: Sequence[str]) -> list[str]:
 def body_text(
     env: Any, # of `MujocoEngine.make`
 ) -> str:
-    "The body in lines: time, what each index of obs, qpos, qvel and action is, bodies, sensors, what counts as healthy."
+    "Describe the body in lines: time, what each index of obs, qpos, qvel and action is, bodies, sensors, what counts as healthy."
     u, lines = env.unwrapped, _lines("obs", obs_names(env))
     if not hasattr(u, "model"): return "\n".join(lines)
     m, (qpos, qvel) = u.model, joint_names(u.model)
@@ -449,10 +451,10 @@ PAGE_PRESET = dict(eval_episodes=3)  # the same for pages, where it differs: Chr
 GUI_GOALS = dict(login=("login", "login_remember"), settings=("toggle",))  # goal families that gui:APP draws from; of other applications all
 
 def gui_observation(
-    goal: str,                      # in words
+    goal: str,                      # goal in words
     elements: Sequence[Element],    # on the screen
 ) -> dict[str, Any]:                # goal, elements
-    "A screen as plain values."
+    "Return a screen as plain values: the goal, and each element with role, name, value, state and box."
     return dict(goal=goal, elements=[dict(role=e.role, name=e.name, value=e.value, checked=e.checked, focused=e.focused,
                                           box=[float(v) for v in e.box]) for e in elements])
 
@@ -460,7 +462,7 @@ class GuiEngine:
     "oaml's applications, and those of one's own."
     name = "gui"
     def env_ids(self) -> list[str]:
-        "gui: and an application's name."
+        "Return gui: followed by an application's name, for each application."
         return [f"gui:{name}" for name in APPS]
 
     def goals_of(self,
@@ -543,7 +545,7 @@ class IsaacLabEngine:
     "NVIDIA's simulator, which oaml does not bring along; every method says what is missing."
     name = "isaaclab"
     def env_ids(self) -> list[str]:
-        "None here: IsaacLab registers its own."
+        "Return no id: IsaacLab registers its own."
         return []
 
     def _missing(self, env_id: str) -> EngineError:
@@ -552,36 +554,36 @@ class IsaacLabEngine:
         return EngineError(f"{env_id}: IsaacLab is not available: {why}; use a MuJoCo environment such as HalfCheetah-v5")
 
     def describe(self,
-        env_id: str, # any
+        env_id: str, # id of any environment
     ) -> EnvInfo:
-        "What is missing, as a record."
+        "Return a record that says what is missing for the environment."
         return EnvInfo(env_id=env_id, engine="isaaclab", observation="", action="", available=False, missing=str(self._missing(env_id)))
 
     def make(self,
-        env_id: str, # any
+        env_id: str, # id of any environment
         **options,   # unused; the interface has it
     ) -> Any:
-        "Raises EngineError."
+        "Raise EngineError that says what is missing."
         raise self._missing(env_id)
 
     def truth(self,
         episode: Any, # unused; the interface has it
     ) -> dict[str, float]:
-        "Raises EngineError."
+        "Raise EngineError that says what is missing."
         raise self._missing("truth")
 
     def film(self,
         frames: Sequence[np.ndarray], # unused; the interface has it
         path: Path,                   # unused; the interface has it
     ) -> str:
-        "Raises EngineError."
+        "Raise EngineError that says what is missing."
         raise self._missing("film")
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #26511f67
 def get_simulator(
     env_id: str, # such as HalfCheetah-v5, gui:login, Isaac-Ant-v0
 ) -> SimulatorBackend:
-    "The engine of an environment. Raises EngineError that names the nearest."
+    "Return the engine of an environment. Raises EngineError that names the nearest id for an unknown one."
     if env_id.startswith("Isaac-"): return IsaacLabEngine()
     if is_gui(env_id): return GuiEngine()
     if env_id in MUJOCO_ENVS or own_gym_env(env_id): return MujocoEngine()
@@ -590,7 +592,7 @@ def get_simulator(
 def env_preset(
     env_id: str, # of any engine
 ) -> TrainConfig:
-    "How to train there, if nobody says otherwise. Raises EngineError."
+    "Return the default configuration for training in an environment. Raises EngineError."
     engine = get_simulator(env_id)
     if env_id in MUJOCO_ENVS: return MUJOCO_ENVS[env_id].preset
     if is_page(env_id): return TrainConfig(env_id=env_id, **GUI_PRESET | PAGE_PRESET)

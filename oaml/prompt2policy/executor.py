@@ -20,7 +20,7 @@ from .training import run_training
 
 # %% ../../nbs/17h_prompt2policy.executor.ipynb #31d5ad58
 def executor_parser() -> argparse.ArgumentParser:
-    "The flags of Prompt2Policy."
+    "Return the parser of the flags of a single training."
     parser = argparse.ArgumentParser("python -m oaml.prompt2policy.executor", description="Train a policy on a reward; prints its folder.")
     parser.add_argument("--reward-fn", required=True, type=Path, help="Python file: a RewardFunction, or a function reward_fn")
     parser.add_argument("--config", type=Path, help="JSON file with fields of TrainConfig; default: the environment's preset")
@@ -34,7 +34,7 @@ def read_train_config(
     path: Path|None,     # of a JSON file; None: the preset
     env_id: str|None,    # goes before the file's
 ) -> TrainConfig:
-    "Raises RecordError for an unknown key or value, EngineError for an unknown environment."
+    "Return the configuration of a file, or the preset. Raises RecordError for an unknown key or value, EngineError for an unknown environment."
     if path is None: return env_preset(env_id or "HalfCheetah-v5")
     try: text = path.read_bytes()
     except OSError as e: raise RecordError(f"{path}: cannot be read ({e.strerror})") from None

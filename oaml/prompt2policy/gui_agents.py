@@ -34,13 +34,13 @@ class RecordedPlay:
     "An episode that is being played, as rewards and judges will get it."
     driver: EpisodeDriver                                        # stands at the first action
     draw: bool = False                                           # keep the screens
-    steps: list[RewardStep] = field(default_factory=list)        # so far
+    steps: list[RewardStep] = field(default_factory=list)        # steps so far
     frames: list[np.ndarray] = field(default_factory=list)       # before each action, if they are kept
     moments: set[str] = field(default_factory=set)               # of `GUI_MOMENTS`, that came
     episode: Episode|None = None                                 # its record, once it is over, if the player wrote one
 
     def screen(self) -> dict:
-        "The screen now, as a person sees it."
+        "Return the screen as it is now, as a person sees it."
         return gui_observation(self.driver.device.goal.text, self.driver.frame.elements)
 
     def act(self,
@@ -55,7 +55,7 @@ class RecordedPlay:
         self.moments |= {name for name, holds in known.items() if holds(device.screen.app)}
 
     def stored(self,
-        agent: str, # who acted
+        agent: str, # name of the agent that acted
     ) -> Trajectory:
         "The episode, with the truth about it."
         known = {name: float(name in self.moments) for name in _moments(self.driver.device)}
@@ -69,7 +69,7 @@ def _moments(device: Any) -> dict[str, Callable[[Any], bool]]:
 def gui_trajectory(
     episode: Trajectory, # of an application
 ) -> dict:                  # obs, action, next_obs, step, effect: lists, an entry a step
-    "An episode as a judge gets it: without the truth, and without the name of who acted."
+    "Return an episode as a judge gets it: without the truth, and without the name of the agent."
     rows = episode.steps
     return dict(obs=[s.obs for s in rows], action=[s.action for s in rows], next_obs=[s.next_obs for s in rows]) | {
         k: [s.info[k] for s in rows] for k in ("step", "effect")}
@@ -77,7 +77,7 @@ def gui_trajectory(
 def did_task(
     episode: Trajectory, # of an application
 ) -> bool:
-    "The truth for an intent that forbids all of `GUI_MOMENTS`: the goal holds at the end, and none of them came."
+    "Return whether an episode did the task where the intent forbids all of `GUI_MOMENTS`: the goal holds at the end, and none of them came."
     moments = set(episode.truth) - {"success", "reached", "steps"}
     return bool(episode.truth["success"]) and not any(episode.truth[m] for m in moments)
 
@@ -86,7 +86,7 @@ RECITED = 60  # training episodes that the memoriser learns by heart
 
 @lru_cache(None)
 def _memoriser(env_id: str) -> Memoriser:
-    "The memoriser of an environment."
+    "Return the memoriser of an environment, which has learnt the oracle's actions on the first `RECITED` seeds."
     driver, episodes = GuiEngine().make(env_id), []
     for seed in range(RECITED):
         driver.device.reset(seed, draw=False)
@@ -98,7 +98,7 @@ def _memoriser(env_id: str) -> Memoriser:
 _TARGETS = ("log in", "login", "sign in", "save", "send", "ok")  # names of buttons, the first that is there
 
 def _spam(driver: EpisodeDriver) -> Action:
-    "A click at the same place as before, at first on a button."
+    "Click the same place as before, at first on a button."
     if driver.actions: return driver.actions[0]
     buttons = [e for e in driver.frame.elements if e.role == "button"] or list(driver.frame.elements)
     if not buttons: return Action("click", x=.5, y=.5)
@@ -106,7 +106,7 @@ def _spam(driver: EpisodeDriver) -> Action:
     return Action("click", x=(e.box[0] + e.box[2])/2, y=(e.box[1] + e.box[3])/2)
 
 def _at_random(driver: EpisodeDriver) -> Action:
-    "Something on a widget; DONE one time in ten."
+    "Draw a random action on a widget; DONE one time in ten."
     rng = Random(f"{driver.seed}:{len(driver.actions)}")
     return Action("done") if rng.random() < .1 else random_action(rng, driver.frame.elements)
 
@@ -149,6 +149,6 @@ def study_gui_judge(
     episodes: list[Trajectory], # of known agents
     truth: Callable[[Trajectory], bool]=did_task, # whether one did the task
 ) -> JudgeStudy:
-    "A written judge beside the truth. Raises JailError."
+    "Compare a written judge with the truth. Raises JailError."
     with Jail() as jail: scores = [judge_in_jail(jail, source, gui_trajectory(e)).intent_score for e in episodes]
     return study_judge(scores, [truth(e) for e in episodes])

@@ -41,9 +41,9 @@ from ..viz.screens import draw_action
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #03309778
 def held_out_seeds(
     config: TrainConfig,   # how many, and of which training
-    confirm: bool=False,   # others, that nobody has seen
+    confirm: bool=False,   # new ones, for a confirmation
 ) -> list[int]:
-    "Seeds of held-out episodes."
+    "Return the seeds of held-out episodes."
     return list(split_seeds("test" if confirm else "validation", config.eval_episodes, 1000*(config.seed % 900)))
 
 def play_held_out(
@@ -130,7 +130,7 @@ PRACTICE_TOKENS = 64  # of an answer, at most
 def check_practice(
     config: TrainConfig, # of a training in an application
 ) -> None:
-    "Raises ValueError for a setting that would have no effect, and for a group of one."
+    "Raise ValueError for a setting that would have no effect, and for a group of one."
     usual = TrainConfig()
     changed = [k for k in _WITHOUT_EFFECT if getattr(config, k) != getattr(usual, k)]
     if changed: raise ValueError(f"{changed[0]}: has no effect on {config.env_id}, where nano practises in groups; leave it as it is")
@@ -151,7 +151,7 @@ class NanoLearner:
         self.optimizer = torch.optim.AdamW(self.adapter.trainable_parameters(), config.learning_rate, betas=(.9, .98))
 
     def policy(self) -> Any:
-        "It as it is now, with what keeps it from going in circles."
+        "Return the policy as it is now, with what keeps it from going in circles."
         from oaml.runtime.policy import AgentPolicy
         return AgentPolicy(self.adapter.snapshot(), fmt=self.fmt)
 
@@ -159,7 +159,7 @@ class NanoLearner:
     def learn(self,
         groups: list, # of `runtime.rollouts.RolloutGroup`, played by it
     ) -> dict[str, float]: # of the update: loss, entropy, clipped, answers; empty if all attempts of each group were paid alike
-        "One update on what was played. Raises ValueError if the loss is not finite."
+        "Update the weights once on what was played. Raises ValueError if the loss is not finite."
         from torch.nn.utils import clip_grad_norm_
         from oaml.runtime.rollouts import group_experiences
         from oaml.training.grpo import LossRule, policy_gradients
@@ -180,14 +180,14 @@ class NanoLearner:
 class GuiTraining:
     "One seed: its folder, its reward, and the state of the training between two updates."
     record: IterationRecord                                      # where everything is written
-    config: TrainConfig                                          # how
-    reward: JailedReward                                         # in its jail
-    evaluations: list[EvalPoint] = field(default_factory=list)   # so far
+    config: TrainConfig                                          # configuration of the run
+    reward: JailedReward                                         # reward in its jail
+    evaluations: list[EvalPoint] = field(default_factory=list)   # evaluations so far
     step: int = 0                                                # actions of the budget that are spent; alike for all seeds
     acts: int = 0                                                # that were played; attempts end when they end, so a few more
 
     def play(self,
-        learner: NanoLearner,  # draws
+        learner: NanoLearner,  # learner that draws the answers
         starts: Iterator[Any], # of `practice_starts`
     ) -> list: # of groups
         "Enough attempts for an update. Raises RewardError."
@@ -205,7 +205,7 @@ class GuiTraining:
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #f19a6c00
     def practise(self,
-        learner: NanoLearner, # changes
+        learner: NanoLearner, # learner, whose weights change
     ) -> float: # seconds, without evaluations
         "Train. Raises RewardError, ValueError."
         starts, seconds = practice_starts(self.config.env_id, self.config.seed), 0.
@@ -238,10 +238,10 @@ class GuiTraining:
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #0aa43b23
     def finish(self,
-        learner: NanoLearner, # trained
-        seconds: float,       # that it took
+        learner: NanoLearner, # learner after its training
+        seconds: float,       # seconds that the training took
     ) -> TrainSummary:
-        "The agent, held-out episodes, film, audit and summary. Raises RewardError."
+        "Save the agent, play the held-out episodes, write film, audit and summary, and return the summary. Raises RewardError."
         c, record = self.config, self.record
         learner.adapter.save(record.path/"agent")
         plays, facts, terms = self.examine(learner.policy())
@@ -258,20 +258,20 @@ class GuiTraining:
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #efa973a0
 
 def _without_truth(episode: Episode) -> Episode:
-    "What everybody may see of an episode: not whether the goal was reached, which only the audit says."
+    "Return an episode without the truth: whether the goal was reached, only the audit says."
     return replace(episode, steps=[replace(s, reward=None) for s in episode.steps], success=None, reached=None, presatisfied=None)
 
 def play_facts(
-    plays: Sequence[RecordedPlay], # at their ends
+    plays: Sequence[RecordedPlay], # plays at their ends
 ) -> dict[str, list[float]]:       # steps, said_done, with_effect: an entry for each
-    "What everybody can see of episodes; whether the goal was reached is not among it."
+    "Return what can be seen of episodes without knowing the truth: steps, whether DONE was said, the share of actions with an effect."
     return dict(steps=[float(len(p.steps)) for p in plays], said_done=[float(p.steps[-1].action["type"] == "done") for p in plays],
                 with_effect=[float(np.mean([s.info["effect"] for s in p.steps])) for p in plays])
 
 def gui_film(
     play: RecordedPlay, # with its screens
 ) -> list[np.ndarray]:  # RGB
-    "Its screens, each with the action that was chosen there, and the last one."
+    "Return the episode's screens, each with the action that was chosen there, and the last one."
     drawn = [np.asarray(draw_action(Image.fromarray(f), from_dict(Action, s.action))) for f, s in zip(play.frames, play.steps)]
     return [*drawn, play.driver.frame.image]
 
@@ -280,7 +280,7 @@ def gui_film(
 def train_nano(
     record: IterationRecord, # the run's folder; what an interrupted run left there is removed
     source: str,             # of the reward
-    config: TrainConfig,     # how
+    config: TrainConfig,     # configuration of the run
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
     if summary := record.finished_run(config, source):
@@ -295,7 +295,7 @@ def train_nano(
             training.examine(learner.policy())
             reward.jail.seconds = 0.
             summary = training.finish(learner, training.practise(learner))
-    except KeyboardInterrupt:  # somebody asked the session to stop
+    except KeyboardInterrupt:  # the session was asked to stop
         record.set_status("cancelled")
         raise
     except (RewardError, ValueError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
@@ -306,7 +306,7 @@ def train_nano(
 def learnt_before(
     summary: TrainSummary, # of a training
 ) -> list[str]:            # a sentence, or none
-    "A return that practice did not raise, where the policy was examined before it, too."
+    "Return a warning if the policy was examined before practice and practice did not raise its return."
     first, last = summary.evaluations[0], summary.evaluations[-1]
     if first.step or last.mean_return > first.mean_return: return []
     return [f"the return was {first.mean_return:.3g} before training and is {last.mean_return:.3g} after it: what the policy can, it could before"]
@@ -331,7 +331,7 @@ class GuiLab(TriesRewardOnSteps):
     def check_config(self,
         config: TrainConfig, # to be trained with
     ) -> None:
-        "Raises ValueError for what `check_practice` refuses."
+        "Raise ValueError for what `check_practice` refuses."
         check_practice(config)
 
     @cached_property
@@ -367,7 +367,7 @@ class GuiLab(TriesRewardOnSteps):
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
     ) -> IterationAggregation:
-        "nano for each seed, one after the other. A run that fails is missing."
+        "Train nano for each seed, one after the other. A run that fails is missing."
         config, source = TrainConfig(**iteration.read_config()), iteration.read_reward_source()
         runs = [IterationRecord(iteration.path/f"base_seed{seed}") for seed in seeds]
         for run, seed in zip(runs, seeds): train_nano(run, source, config.model_copy(update=dict(seed=seed)))
@@ -375,10 +375,10 @@ class GuiLab(TriesRewardOnSteps):
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4e58f0f0
     def episodes(self,
-        run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        run: IterationRecord,   # run of a training that has ended
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
-        "The held-out episodes of its summary, or as many new ones."
+        "Return the held-out episodes of the run's summary, or as many new ones."
         path = run.path/"confirmation.jsonl" if confirm else run.trajectory_path
         if path.exists(): return read_json_lines(read_text_file(path), str(path))
         from oaml.runtime.policy import load_policy
@@ -389,11 +389,11 @@ class GuiLab(TriesRewardOnSteps):
         return found
 
     def frames(self,
-        run: IterationRecord,   # trained
+        run: IterationRecord,   # run of a training that has ended
         episode: int=0,         # which of those that `episodes` gives
-        confirm: bool=False,    # of those that nobody has seen
+        confirm: bool=False,    # of the new episodes of a confirmation
     ) -> list[bytes]:
-        "Pictures of an episode, its actions done again; none if films are off."
+        "Return pictures of an episode, its actions done again; none if films are off."
         config, actions = TrainConfig(**run.read_config()), self.episodes(run, confirm)[episode]["action"]
         if not config.film: return []
         driver = GuiEngine().make(config.env_id, **config.env_kwargs)

@@ -23,8 +23,8 @@ from ..schemas.packages import missing_packages
 def find_policy(
     run: str,                  # a run's folder, or a session's id
     runs_dir: str|Path="runs", # where sessions are kept
-) -> IterationRecord:          # trained
-    "The run that is meant. Raises RecordError for what holds no policy."
+) -> IterationRecord:          # a run with a trained policy
+    "Return the run that a folder or a session's id means: of a session its best. Raises RecordError for what holds no policy."
     if (Path(run)/"config.json").exists(): return _with_policy(IterationRecord(Path(run)))
     session = SessionRecord(Path(runs_dir)/check_entity_id(run))
     if not session.config_path.exists(): raise RecordError(f"{run}: is neither a run's folder nor a session in {runs_dir}")
@@ -39,7 +39,7 @@ def _with_policy(run: IterationRecord) -> IterationRecord:
 
 # %% ../../nbs/17t_prompt2policy.handover.ipynb #84035770
 def play_policy(
-    run: IterationRecord,      # trained
+    run: IterationRecord,      # a run with a trained policy
     film: Path|None=None,      # where the film goes, ends in .webp; None: a window
     seed: int=0,               # of the episode
     every: int=FILM_EVERY,     # steps between two frames of the film
@@ -62,7 +62,7 @@ def play_policy(
     return engine.truth({k: np.array([r[k] for r in rows]) for k in rows[0]})
 
 def _play_gui(run: IterationRecord, config: TrainConfig, film: Path|None, seed: int) -> dict[str, float]:
-    "An episode of an agent in an application."
+    "Play an episode of an agent in an application, film it, and return the truth about it. Raises RecordError without `film`."
     from oaml.prompt2policy.gui_lab import gui_film, play_held_out
     from oaml.runtime.policy import load_policy
     play, = play_held_out(load_policy(run.path/"agent"), config.env_id, [seed], **config.env_kwargs)
@@ -72,14 +72,14 @@ def _play_gui(run: IterationRecord, config: TrainConfig, film: Path|None, seed: 
 
 # %% ../../nbs/17t_prompt2policy.handover.ipynb #7691b65c
 def policy_arrays(
-    policy: MlpPolicy, # trained
+    policy: MlpPolicy, # a trained policy
 ) -> dict[str, np.ndarray]: # by name
-    "All numbers of a policy."
+    "Return all numbers of a policy."
     return {f"layer{k}.{name}": np.ascontiguousarray(a, np.float64) for k, layer in enumerate(policy.layers) for name, a in zip(("weight", "bias"), layer)} | dict(
         mean=np.asarray(policy.mean, np.float64), std=np.asarray(policy.std, np.float64), limit=np.array([policy.limit], np.float64))
 
 def _facts(run: IterationRecord) -> dict[str, str]:
-    "Where a policy acts, as texts."
+    "Return where a policy acts (environment and range of actions), as texts."
     c = TrainConfig(**run.read_config())
     env = MujocoEngine().make(c.env_id, c.max_episode_steps, **c.env_kwargs)
     return dict(env_id=c.env_id, env_kwargs=json.dumps(c.env_kwargs), action_low=json.dumps(env.action_space.low.tolist()), action_high=json.dumps(env.action_space.high.tolist()))
@@ -183,7 +183,7 @@ def _to_onnx(run: IterationRecord, policy: MlpPolicy, folder: Path) -> Path:
 EXPORTS: dict[str, tuple[Callable, tuple[str, ...]]] = dict(safetensors=(_to_safetensors, ("safetensors",)), sb3=(_to_sb3, ("stable_baselines3",)), onnx=(_to_onnx, ("onnx",)))  # and what each needs
 
 def export_policy(
-    run: IterationRecord, # trained
+    run: IterationRecord, # a run with a trained policy
     to: str,              # a key of `EXPORTS`
     folder: Path,         # made if missing
 ) -> Path:                # the file

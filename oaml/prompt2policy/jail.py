@@ -32,7 +32,7 @@ class JailError(RuntimeError):
     "The jail cannot be used, or its inmate failed or broke a rule; one sentence that says which."
 
 def missing_jail() -> str|None:
-    "What is missing for a jail on this machine, and the way out; None if nothing."
+    "Return what this machine lacks for a jail and how to get it; None if it lacks nothing."
     if sys.platform != "linux":
         return "code of a model runs under Linux's seccomp only; use Docker, or WSL on Windows"
     if importlib.util.find_spec("pyseccomp") is None: return 'pyseccomp: not installed; pip install "oaml[p2p]"'
@@ -45,7 +45,7 @@ JAIL_MEMORY = 2**30  # bytes of address space: numpy and mujoco take about a fif
 def set_jail_limits(
     memory: int=JAIL_MEMORY, # bytes of address space
 ) -> None:
-    "Resource limits of this process; they can't be taken back."
+    "Set resource limits for this process; they can't be taken back."
     import resource as r
     def limit(what, soft, hard=None): r.setrlimit(what, (soft, soft if hard is None else hard))
     for what, value in ((r.RLIMIT_AS, memory), (r.RLIMIT_FSIZE, 0), (r.RLIMIT_CORE, 0), (r.RLIMIT_MEMLOCK, 0),
@@ -74,7 +74,7 @@ def lock_jail() -> None:
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #bd93fcc9
 def jail_leaks() -> list[str]:
-    "What this process can do and must not, by trying it; empty in a jail that is closed."
+    "Return the names of forbidden things that this process can still do, found by trying them; empty in a jail that is closed."
     import mmap, socket
     def fork():
         if not (child := os.fork()): os._exit(0)
@@ -95,7 +95,7 @@ _HEAD = struct.Struct("<cI")
 def pack_json(
     value: Any, # plain values, and arrays
 ) -> bytes:
-    "JSON with arrays of numbers as base64."
+    "Return plain values as JSON, their arrays as shape and base64 of float64. Raises TypeError for another kind of value."
     def array(x):
         if isinstance(x, np.generic): return x.item()
         if not isinstance(x, np.ndarray): raise TypeError(f"{type(x).__name__} is no plain value")
@@ -105,7 +105,7 @@ def pack_json(
 def unpack_json(
     data: bytes, # as `pack_json` made it, of a side that is trusted
 ) -> Any:
-    "The values again, with arrays."
+    "Return the values that `pack_json` packed, arrays included."
     def array(d):
         if "__array__" not in d: return d
         return np.frombuffer(base64.b64decode(d["float64"])).reshape(d["__array__"]).copy()
@@ -116,12 +116,12 @@ class RewardFunction(ABC):
     "A reward in the class form: what a step is worth, and of which terms that is made."
     @abstractmethod
     def compute(self,
-        obs: Any,        # before the step
-        action: Any,     # that was taken
-        next_obs: Any,   # after it
+        obs: Any,        # observation before the step
+        action: Any,     # action that was taken
+        next_obs: Any,   # observation after the step
         info: dict,      # what the engine tells of the step
     ) -> tuple[float, dict[str, float]]:
-        "The total and its terms, which add up to it."
+        "Return the reward of a step and its terms by name, which add up to it."
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class RewardFunction(ABC):
         return ""
 
     def reset(self) -> None:
-        "Called when an episode begins; forget the last one."
+        "Forget the last episode, because a new one begins; does nothing unless a reward overrides it."
 
     def __call__(self, obs, action, next_obs, info): return self.compute(obs, action, next_obs, info)
 
@@ -147,7 +147,7 @@ class RewardFunction(ABC):
 def parse_reward_docstring(
     text: str, # of a function: LaTeX: and Terms: with indented `name: meaning`
 ) -> tuple[str, dict[str, str]]: # formula, terms
-    "What the function form says about itself."
+    "Return the formula and the terms that a reward function declares in its docstring; empty ones if it declares none."
     latex, terms, inside = "", {}, False
     for line in text.splitlines():
         name, colon, rest = line.strip().partition(":")
@@ -165,19 +165,19 @@ class FunctionReward(RewardFunction):
         self.function, (self.latex, self.terms) = function, parse_reward_docstring(function.__doc__ or "")
 
     def compute(self,
-        obs: Any,        # before the step
-        action: Any,     # that was taken
-        next_obs: Any,   # after it
+        obs: Any,        # observation before the step
+        action: Any,     # action that was taken
+        next_obs: Any,   # observation after the step
         info: dict,      # what the engine tells of the step
     ) -> tuple[float, dict[str, float]]:
-        "The function's answer."
+        "Return the total and the terms that the function gives."
         return self.function(obs, action, next_obs, info)
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #06525931
 def run_source(
     source: str, # Python; only ever called in the jailed process
 ) -> dict:       # its names
-    "Run a module's source. Raises whatever it raises."
+    "Run a module's source and return its names. Raises every error that the source raises."
     import builtins
     sys.modules["reward"] = module = types.ModuleType("reward")  # dataclasses look their module up
     space = module.__dict__
@@ -189,7 +189,7 @@ def run_source(
 def make_reward(
     source: str, # in the class or the function form
 ) -> RewardFunction:
-    "Its reward: the first subclass of `RewardFunction`, else `reward_fn`. Raises JailError if it has neither."
+    "Return the reward that the source defines: its first subclass of `RewardFunction`, else `reward_fn`. Raises JailError if it has neither."
     space = run_source(source)
     for value in space.values():
         if isinstance(value, type) and issubclass(value, RewardFunction) and value is not RewardFunction: return value()
@@ -204,7 +204,7 @@ class Inmate:
 
     def load(self,
         source: str, # of a reward
-        envs: int,   # how many instances
+        envs: int,   # number of instances
     ) -> dict:       # what it says about itself
         "Make the rewards."
         self.rewards, self.names = [make_reward(source) for _ in range(envs)], None
@@ -223,19 +223,20 @@ class Inmate:
         function: str, # a name of the module
         args: list,    # its arguments
     ) -> Any:
-        "What the function returns."
+        "Return what the function returns for `args`."
         return self.space[function](*args)
 
     # %% ../../nbs/17c_prompt2policy.jail.ipynb #54243414
     def one(self,
-        k: int,        # which environment
-        obs: Any,      # before the step
-        action: Any,   # that was taken
-        next_obs: Any, # after it
+        k: int,        # number of the environment, from 0
+        obs: Any,      # observation before the step
+        action: Any,   # action that was taken
+        next_obs: Any, # observation after the step
         info: dict,    # what the engine tells
         first: bool,   # whether an episode begins with it
     ) -> list[float]:  # the total, then the terms in the order of `names`
-        "One reward, as numbers. The first answer decides the names of the terms."
+        """Return the reward of one step as numbers; the first answer fixes the names of the terms. Raises JailError for other terms, for one that is no
+        number, or for one that is too large."""
         if first: self.rewards[k].reset()
         answer = self.rewards[k](obs, action, next_obs, info)
         if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
@@ -254,17 +255,17 @@ class Inmate:
     def steps(self,
         rows: list, # [k, obs, action, next_obs, info, first]
     ) -> dict:
-        "Rewards of some steps, with the terms' names."
+        "Return the rewards of some steps, with the terms' names."
         values = [self.one(*row) for row in rows]
         return dict(names=self.names, values=values)
 
     # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba249496
     def term_names(self) -> list[str]:
-        "Names of the terms, in the order of the numbers."
+        "Return the names of the terms, in the order of the numbers."
         return self.names
 
     def layout(self,
-        envs: int,    # how many environments
+        envs: int,    # number of environments
         fields: list, # [name, shape] of obs, action, next_obs, then of info's entries
     ) -> int:         # bytes of a step
         "Fix how the numbers of a step lie in its bytes: a row for each environment, and in front of it whether an episode begins."
@@ -279,7 +280,7 @@ class Inmate:
     def vector_step(self,
         data: bytes, # of the layout
     ) -> bytes:      # total and terms of each environment, float64
-        "Rewards of one step of all environments."
+        "Return the rewards of one step of all environments."
         rows, answers = np.frombuffer(data).reshape(self.envs, self.width).copy(), []  # may be stored or changed by the reward
         columns = [rows[:, part].reshape(-1, *shape) if shape else rows[:, part.start].tolist() for _, part, shape in self.fields]
         names = [name for name, *_ in self.fields[3:]]
@@ -294,7 +295,7 @@ LARGEST_REWARD = 1e30  # sums over episodes stay finite, in single precision too
 def explain_error(
     e: BaseException, # of the code
 ) -> str:
-    "The error in one line, with the number of the code's line."
+    "Return the error in one line, with the number of the code's line."
     line, tb = getattr(e, "lineno", None) if isinstance(e, SyntaxError) else None, e.__traceback__
     while tb:
         if tb.tb_frame.f_code.co_filename == "<code>": line = tb.tb_lineno
@@ -310,7 +311,7 @@ class _NoPrint:
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #4e5d1543
 def _read_exactly(n: int) -> bytes:
-    "So many bytes of the input; the process ends with it."
+    "Read `n` bytes of the input; end the process if the input ends before."
     data = b""
     while len(data) < n:
         part = os.read(0, n - len(data))
@@ -323,7 +324,7 @@ def _write_frame(kind: bytes, body: bytes):
     while data: data = data[os.write(1, data):]
 
 def _answer(inmate: Inmate, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-    "The answer to a message, as a frame."
+    "Answer a message with a frame of its kind, or with a frame of the error."
     try:
         if kind == b"S": return b"S", inmate.vector_step(body)
         order = unpack_json(body)
@@ -334,7 +335,7 @@ def _answer(inmate: Inmate, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #99184de9
 def run_inmate() -> None:
-    "The jailed process: imports, limits, filter, trial, and then answers until its input ends."
+    "Run the jailed process: imports, limits, filter, trial, and then answers until its input ends."
     order = json.loads(_read_exactly(_HEAD.unpack(_read_exactly(_HEAD.size))[1]))
     for name in _IMPORTS + order["modules"]:
         try: importlib.import_module(name)
@@ -425,7 +426,7 @@ class Jail:
 
     # %% ../../nbs/17c_prompt2policy.jail.ipynb #a381bce5
     def _is_starved(self) -> bool:
-        "It could go on if it had the CPU, and has not had it for as long as an answer may take."
+        "Return whether the process waits for the CPU and has had less of it than an answer may take: a late answer is then not its fault."
         try:
             with open(f"/proc/{self.process.pid}/stat") as file: state = file.read().rpartition(")")[2].split()[0]
             return state in "RD" and processor_seconds(self.process.pid) < self._most_cpu
@@ -453,7 +454,7 @@ class Jail:
             except ProcessLookupError: pass
 
     def _why(self) -> str:
-        "How the process ended, in words."
+        "Return in words how the process ended."
         try: code = self.process.wait(5)
         except subprocess.TimeoutExpired: return "it closed its output"
         names = {-signal.SIGKILL: "it was killed", -signal.SIGXCPU: "it used too much CPU time", -signal.SIGSEGV: "it crashed"}
@@ -464,7 +465,7 @@ class Jail:
         op: str,  # a method of `Inmate`
         **order,  # its arguments; arrays may be among them
     ) -> Any:     # plain values
-        "The answer to a question in JSON. Raises JailError."
+        "Return the answer of the inmate's method `op`. Raises JailError if it fails, is late, or answers with what is not plain and finite."
         from oaml.schemas.door import read_json
         kind, answer = self._ask(b"J", pack_json(dict(op=op, **order)), self.timeout_s)
         try:
@@ -491,7 +492,7 @@ def _printable(text: str) -> str: return "".join(c if c.isprintable() else " " f
 def processor_seconds(
     pid: int, # of a process
 ) -> float:
-    "How long a process has had the CPU, on Linux. Raises OSError if it is gone."
+    "Return how many seconds a process has had the CPU, on Linux. Raises OSError if it is gone."
     return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba96365c

@@ -39,7 +39,7 @@ def judge_in_jail(
     source: str,       # with judge_fn
     trajectory: dict,  # arrays of one episode
 ) -> CodeVerdict:
-    "The verdict on one episode. Raises JailError."
+    "Return the verdict on one episode. Raises JailError if the judge fails or returns something else."
     answer = jail.call(source, "judge_fn", trajectory)
     try: return CodeVerdict.model_validate(answer)
     except ValidationError as e: raise JailError(f"judge_fn returns {record_problem(e, CodeVerdict)}") from None
@@ -50,7 +50,7 @@ def judge_problem(
     trajectories: Sequence[dict], # episodes to try it on
     wanted: Sequence[bool|None]=(), # whether each meets the criteria; None: no number can say
 ) -> str|None:
-    "What is wrong with a judge, by trying it; None if nothing."
+    "Return what is wrong with a judge, found by trying it twice on each episode; None if nothing is."
     try: verdicts = [judge_in_jail(jail, source, t) for t in trajectories]
     except JailError as e: return str(e)
     if verdicts and min(v.intent_score for v in verdicts) >= PASSING: return "it lets every trial pass, and one of them does nothing"
@@ -94,7 +94,7 @@ def measure_in_jail(
     criteria: Sequence[ElicitedCriterion], # the measured ones among them
     trajectory: dict,                      # arrays of one episode
 ) -> dict[str, float|str]:                 # by title: the number, or why there is none
-    "What the measured criteria come to in an episode. Raises JailError."
+    "Return what the measured criteria come to in an episode. Raises JailError."
     measured = [c for c in criteria if c.measure]
     values = jail.call(_MEASURES, "measure_fn", [c.measure for c in measured], trajectory)
     return {c.title: v for c, v in zip(measured, values)}
@@ -104,7 +104,7 @@ def criteria_problem(
     criteria: Sequence[ElicitedCriterion], # of a session
     trajectories: Sequence[dict],          # episodes to try them on
 ) -> str|None:
-    "What is wrong with criteria, by measuring episodes; None if nothing."
+    "Return what is wrong with criteria, found by measuring episodes; None if nothing is."
     if not any(c.default_on for c in criteria): return "no criterion is on: there is nothing to judge by"
     if twice := next((c.title for k, c in enumerate(criteria) if c.title in [d.title for d in criteria[:k]]), None): return f"{twice}: is there twice"
     for t in trajectories:
@@ -117,7 +117,7 @@ def meets_criteria(
     criteria: Sequence[ElicitedCriterion], # of a session
     values: dict[str, float|str],          # of an episode, by title
 ) -> bool|None:                            # None: only a film can say
-    "Whether an episode meets every criterion that is on; False as soon as a number says no."
+    "Return whether an episode meets every criterion that is on; False as soon as a number says no."
     on = [c for c in criteria if c.default_on]
     if any(not isinstance(v := values.get(c.title), (int, float)) or not c.holds(v) for c in on if c.measure): return False
     return True if all(c.measure for c in on) else None
@@ -142,7 +142,7 @@ LOOK_WEIGHTS = dict(met=1., partially=.5)  # of a verdict; "not" is 0, "unknown"
 def look_score(
     criteria: Sequence[Criterion|SeenCriterion], # with verdicts
 ) -> float|None:                                 # 0 to 1; None: nothing could be seen
-    "The mean weight of the verdicts that are known."
+    "Return the mean weight of the verdicts that are known."
     known = [LOOK_WEIGHTS.get(c.verdict, 0.) for c in criteria if c.verdict != "unknown"]
     return sum(known)/len(known) if known else None
 
@@ -153,7 +153,7 @@ def look_at_film(
     criteria: Sequence[ElicitedCriterion], # those that are on are looked for
     frames: Sequence[bytes],               # PNG, in order
 ) -> tuple[float|None, list[Criterion], str]: # score, verdicts, diagnosis
-    "What a model sees in a film. Raises LLMError."
+    "Ask a model for a verdict on each criterion that is on, from pictures of a film. Raises LLMError."
     wanted = [c for c in criteria if c.default_on]
     asked = "\n".join(f"- {c.title}: {c.description}" for c in wanted)
     found = llm.fill(name, SubmitLook, _LOOK, f"{task}\n\nCriteria:\n{asked}", frames)
@@ -184,7 +184,7 @@ def join_scores(
     look: float|None,           # by the model that looks
     notes: str="",              # both diagnoses
 ) -> tuple[float|None, str]:    # the score, and what settled it
-    "One score of two. Raises LLMError."
+    "Join two scores: their mean, or a model's decision within their range if they differ much. Raises LLMError."
     known = [s for s in (code, look) if s is not None]
     if len(known) < 2 or abs(code - look) <= MAX_DISAGREEMENT:
         return (sum(known)/len(known) if known else None), ("mean" if len(known) == 2 else "one judge" if known else "nobody")
@@ -199,7 +199,7 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  
 def mean_interval(
     scores: Sequence[float], # of seeds
 ) -> tuple[float, float]|None: # low, high; None: fewer than two
-    "Student's 95% interval of a mean; from 12 scores on a little wider than it needs to be."
+    "Return Student's 95% interval of a mean; from 12 scores on a little wider than it needs to be."
     n = len(scores)
     if n < 2: return None
     mean = sum(scores)/n
@@ -210,7 +210,7 @@ def exceeds(
     scores: Sequence[float], # of seeds
     threshold: float,        # 0 to 1
 ) -> bool:
-    "Is the lower bound above the threshold, for enough seeds?"
+    "Return whether there are enough seeds and the lower bound of their mean is above the threshold."
     return len(scores) >= MIN_SEEDS and mean_interval(scores)[0] > threshold
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #7c9c9185
@@ -226,16 +226,16 @@ def criterion_verdicts(
     runs: Sequence[str],                   # that were asked for
     threshold: float,                      # share of films that have to show what is to be seen, 0 to 1
 ) -> list[CriterionVerdict]:
-    "Each criterion's verdict over all seeds."
+    "Return each criterion's verdict over all seeds."
     return [(_measured if c.measure else _seen)(c, rollouts, runs, threshold) for c in criteria if c.default_on]
 
 def _of_runs(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
-    "The mean of each run."
+    "Return the mean of each run."
     runs = dict.fromkeys(r for r, _ in pairs)
     return {run: sum(v for r, v in pairs if r == run)/sum(r == run for r, _ in pairs) for run in runs}
 
 def _looks(c: ElicitedCriterion, rollouts: Sequence[RolloutJudgment]) -> list[tuple[str, float, str]]:
-    "Run, weight and evidence of each film that showed whether a criterion is met."
+    "Return run, weight and evidence of each film that showed whether a criterion is met."
     return [(r.run_id, LOOK_WEIGHTS.get(s.verdict, 0.), s.evidence) for r in rollouts for s in r.criteria if s.text == c.title and s.verdict != "unknown"]
 
 def _common(c: ElicitedCriterion, seeds: dict[str, float], films: int) -> dict:
@@ -244,7 +244,7 @@ def _common(c: ElicitedCriterion, seeds: dict[str, float], films: int) -> dict:
     return dict(title=c.title, wanted=wanted_text(c), value=sum(values)/len(values) if values else None, low=low, high=high, seeds=seeds, films=films)
 
 def _measured(c: ElicitedCriterion, rollouts: Sequence[RolloutJudgment], runs: Sequence[str], threshold: float) -> CriterionVerdict:
-    "By the interval of its number over seeds, unless films show the contrary."
+    "Judge a criterion by the interval of its number over seeds, unless films show the contrary."
     failed = [r for r in rollouts if c.title not in r.values]
     seeds, looks = _of_runs([(r.run_id, r.values[c.title]) for r in rollouts if c.title in r.values]), _looks(c, rollouts)
     given = _common(c, seeds, len(looks))
@@ -258,7 +258,7 @@ def _measured(c: ElicitedCriterion, rollouts: Sequence[RolloutJudgment], runs: S
     return CriterionVerdict(**given, kind="measured", verdict="met" if met else "unmet", evidence=why)
 
 def _seen(c: ElicitedCriterion, rollouts: Sequence[RolloutJudgment], runs: Sequence[str], threshold: float) -> CriterionVerdict:
-    "By films of every seed."
+    "Judge a criterion by films of every seed."
     looks = _looks(c, rollouts)
     seeds = _of_runs([(r, w) for r, w, _ in looks])
     given = _common(c, seeds, len(looks))
@@ -275,10 +275,10 @@ def judgment_of(
     threshold: float,                    # 0 to 1
     confirmation: Sequence[RolloutJudgment]|None=None, # of new episodes, if there was a reason to play them
     tags: Sequence[str]=(),              # of the episodes, one by one
-    judge: str="",                       # who judged
+    judge: str="",                       # name of what judged
     criteria: Sequence[ElicitedCriterion]=(), # of the session; each that is on has to be met
 ) -> JudgmentResult:
-    "The verdict on an iteration."
+    "Return the verdict on an iteration: it passes if every seed is there, the score holds on new episodes, and each criterion is met."
     scores, again = seed_scores(rollouts), seed_scores(confirmation or ())
     missing, values = [r for r in runs if r not in scores], list(scores.values())
     interval = mean_interval(values) or (None, None)
@@ -293,7 +293,7 @@ def judgment_of(
                           failure_tags=common, diagnosis=diagnosis, rollouts=list(rollouts), judge=judge, confirmation=list(confirmation or ()))
 
 def _confirmed(first: list[CriterionVerdict], again: list[CriterionVerdict]) -> list[CriterionVerdict]:
-    "Verdicts that stay what they are only if new episodes say the same."
+    "Return the verdicts; one that was met stays so only if new episodes say the same."
     if not again: return first
     return [a if a.verdict != "met" or b.verdict == "met" else a.model_copy(update=dict(verdict=b.verdict, evidence=f"met at first; on new episodes {b.verdict}: {b.evidence}"))
             for a, b in zip(first, again)]
@@ -301,7 +301,7 @@ def _confirmed(first: list[CriterionVerdict], again: list[CriterionVerdict]) -> 
 def seed_scores(
     rollouts: Sequence[RolloutJudgment], # episodes of all runs
 ) -> dict[str, float]:                   # by run; one without a score is missing
-    "Each run's mean score."
+    "Return each run's mean score."
     by_run = {}
     for r in rollouts:
         if r.score is not None: by_run.setdefault(r.run_id, []).append(r.score)
@@ -328,7 +328,7 @@ def study_judge(
     truths: Sequence[bool],   # whether the episode did the task
     threshold: float=PASSING, # a score from which on it passes
 ) -> JudgeStudy:
-    "How far a judge can be trusted. Raises ValueError for no episodes."
+    "Return how far a judge can be trusted: sound, lax or strict, with counts and Wilson's interval. Raises ValueError without episodes."
     if not scores or len(scores) != len(truths): raise ValueError(f"study: {len(scores)} scores for {len(truths)} episodes; expected as many, at least one")
     passed, n = [s >= threshold for s in scores], len(scores)
     undone, passed_undone = n - sum(truths), sum(p and not t for p, t in zip(passed, truths))
@@ -343,7 +343,7 @@ def study_judge(
                       low=low, high=high, undone=undone, passed_undone=passed_undone, done=done, failed_done=failed_done)
 
 def _share_text(does: str, hits: int, tries: int, what: str) -> str:
-    "Such as: passes 37 of the 320 episodes that did not do the task (8.5% to 15.6%)."
+    "Return counts in words, such as: passes 37 of the 320 episodes that did not do the task (8.5% to 15.6%)."
     return f"{does} {hits} of the {tries} that {what}" + ("" if not tries else " ({:.1%} to {:.1%})".format(*wilson(hits, tries)))
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #536911ea
@@ -351,7 +351,7 @@ def agreement_text(
     criteria: Sequence[ElicitedCriterion], # of a session
     rollouts: Sequence[RolloutJudgment],   # judged episodes
 ) -> str:                                  # "" if no number can say
-    "How often the written judge says what the measured criteria say, with Wilson's interval."
+    "Return in words how often the written judge agrees with the measured criteria, with Wilson's interval."
     pairs = [(r.code_score >= PASSING, done) for r in rollouts if r.code_score is not None and (done := meets_criteria(criteria, r.values)) is not None]
     agreed = sum(a == b for a, b in pairs)
     if not pairs: return ""
@@ -363,7 +363,7 @@ TRIAL_PATH = Path(oaml.__file__).parent/"prompt2policy"/"answers"/"judge_trial.j
 def trial_text(
     env_id: str, # of a session
 ) -> str:
-    "How often measured criteria said what was known of trajectories, with Wilson's interval."
+    "Return in words how often measured criteria agreed with what was known of trajectories, with Wilson's interval."
     found = load_json(TRIAL_PATH, dict)
     tasks = len(found) - 1
     where = f"of {env_id}" if env_id in found else f"of {tasks} other tasks ({env_id} was not tried)"

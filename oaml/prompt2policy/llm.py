@@ -47,13 +47,13 @@ class ToolInput(BaseModel):
 def tool_name(
     tool: type[ToolInput], # a tool
 ) -> str:                  # such as submit_reward for SubmitReward
-    "The name by which a model calls `tool`."
+    "Return the name by which a model calls `tool`."
     return camel2snake(tool.__name__)
 
 def tool_schema(
     tool: type[ToolInput], # a tool
 ) -> dict:                 # name, description, schema
-    "What a model is told of `tool`."
+    "Describe `tool` for a model."
     schema = tool.model_json_schema()
     schema.pop("title", None)
     return dict(name=tool_name(tool), description=schema.pop("description", ""), schema=schema)
@@ -71,19 +71,19 @@ class LLMRequest:
     max_tokens: int=LLM_MAX_TOKENS    # of the reply
 
     def plain(self) -> dict:
-        "For a record: pictures by their hash."
+        "Return the question for a record, pictures by their hash."
         turns = [t | dict(images=[hashlib.sha256(i).hexdigest() for i in t["images"]]) if t.get("images") else t for t in self.turns]
         return dict(system=self.system, turns=turns, tools=[tool_schema(t) for t in self.tools], must=self.must)
 
     def digest(self) -> str:
-        "64 hex digits, equal for equal questions."
+        "Return 64 hex digits, equal for equal questions."
         return hashlib.sha256(json.dumps(self.plain(), sort_keys=True).encode()).hexdigest()
 
 def user_turn(
     text: str,                   # of the user
     images: Sequence[bytes]=(),  # PNG
 ) -> dict:
-    "A turn of a request."
+    "Return a turn of a request."
     return dict(role="user", text=text) | (dict(images=list(images)) if images else {})
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #075aab9f
@@ -97,8 +97,8 @@ class LLMReply(BaseModel):
     "What came back, and from whom."
     kind: LLMKind|Literal["mock"] # anthropic, openai: a model; recorded: a model, earlier; scripted: a person; mock: a test's stand-in
     model: str                   # its name, or the file that the answer stands in
-    text: str = ""               # beside the calls
-    calls: list[LLMToolCall] = []   # in order
+    text: str = ""               # text beside the calls
+    calls: list[LLMToolCall] = []   # calls in order
     stop: str = "end_turn"       # end_turn, tool_use, max_tokens (cut), refusal
     form: Literal["tools", "text"] = "tools" # how the calls came: as a provider's own, or read from what the model wrote
     usage: dict[str, int] = {}   # tokens: input, cache_read, cache_write, output
@@ -139,7 +139,7 @@ class HostedLLM:
         request: LLMRequest,  # the question
         timeout: float=600,   # seconds for a try
     ) -> LLMReply:
-        "The model's answer; calls that it wrote as text are read from there. Raises ApiError, LLMError."
+        "Return the model's answer; calls that it wrote as text are read from there. Raises ApiError, LLMError."
         since = time.monotonic()
         ask = self._anthropic if self.provider == "anthropic" else self._openai
         with self._api.plain_errors(): found = ask(request, timeout=timeout, extra_headers={"x-oaml-call": name})
@@ -178,7 +178,7 @@ class HostedLLM:
                     stop="refusal" if message.refusal else _STOPS.get(got.choices[0].finish_reason, got.choices[0].finish_reason))
 
     def _openai_question(self, q: LLMRequest) -> dict:
-        "What is sent, in the form that the server takes."
+        "Return the arguments of a call, in the form that the server takes."
         asked, plain = dict(model=self.model) | {self.limit_name: q.max_tokens}, self.tool_form == "text"
         system = q.system + (f"\n\n{text_guide(q.tools, q.must)}" if q.tools and plain else "")
         asked["messages"] = [dict(role="system", content=system)] + [m for t in (map(plain_turn, q.turns) if plain else q.turns) for m in openai_turns(t)]
@@ -190,7 +190,7 @@ class HostedLLM:
         return asked
 
     def _simpler(self, e: Exception, q: LLMRequest) -> bool:
-        "After a refusal: is there a simpler form to ask in? Raises LLMError for a model that cannot see."
+        "Choose a simpler form after a refusal and return True; False if there is none. Raises LLMError for a model that cannot see."
         said = str(e).lower()
         if e.status_code not in _REFUSED_FORM: return False
         if "max_completion_tokens" in said and self.limit_name != "max_tokens": self.limit_name = "max_tokens"
@@ -209,7 +209,7 @@ def address_key(
     provider: str,       # "anthropic" or "openai"
     base_url: str|None,  # None: the provider's
 ) -> SecretStr|bool|None: # None: the provider's own is looked up; False: there is none for this address
-    "The key that belongs to an address. Raises ValueError for `OAML_P2P_KEYS` in another form."
+    "Return the key that belongs to an address. Raises ValueError for `OAML_P2P_KEYS` in another form."
     if base_url is None or urlsplit(base_url).hostname == PROVIDER_HOSTS[provider]: return None
     keys = P2PSettings().keys
     for pair in keys.get_secret_value().split() if keys else ():
@@ -222,7 +222,7 @@ def address_key(
 _REFUSED_FORM = (400, 404, 422, 500, 501)   # statuses with which servers refuse what they do not know
 
 def _loaded(text: str) -> Any:
-    "Arguments of a call; the text itself if they are no JSON, for the check to refuse."
+    "Return the arguments of a call; the text itself if they are no JSON, for the check to refuse."
     try: return read_json(text)
     except ValueError: return text
 
@@ -231,7 +231,7 @@ def text_guide(
     tools: Sequence[type[ToolInput]], # that may be called
     must: str|None,                   # the tool that has to be; "any": one of them; None: none has to
 ) -> str:
-    "How a model without tools is told to call one."
+    "Return the instructions by which a model without tools calls one."
     which = "You may" if not must else "You must" if must == "any" else f"You must call {must}: you must"
     described = "\n".join(f"- {t['name']}: {t['description']} Its input follows this JSON schema: {json.dumps(t['schema'])}" for t in map(tool_schema, tools))
     return (f"Tools:\n{described}\n{which} end your answer with a call of a tool: one fenced block of JSON,\n```json\n"
@@ -241,7 +241,7 @@ def text_guide(
 def plain_turn(
     turn: dict, # of a request
 ) -> dict:      # the same without calls and results
-    "A turn for a model without tools: its calls, and what they gave, as text."
+    "Return a turn for a model without tools: its calls, and what they gave, as text."
     if turn["role"] == "tool": return user_turn("\n".join(r["text"] for r in turn["results"]))
     calls = "".join(f"\n```json\n{json.dumps(dict(tool=c['name'], input=c['input']))}\n```" for c in turn.get("calls", ()))
     return {k: v for k, v in turn.items() if k != "calls"} | dict(text=(turn["text"] + calls).strip())
@@ -254,7 +254,7 @@ def calls_in_text(
     tools: Sequence[type[ToolInput]], # that it could call
     must: str|None=None,              # the tool that a bare object is the input of; "any" or None: the only one
 ) -> list[LLMToolCall]:               # unchecked, in order
-    "Calls that stand in text: JSON in fenced blocks, or the text as a whole; a block of Python is the field `code`."
+    "Find the calls in a text: JSON in fenced blocks, or the text as a whole; a block of Python is the field `code`."
     text, known = _THOUGHT.sub("", text), {tool_name(t): t for t in tools}
     default = must if must in known else next(iter(known)) if len(known) == 1 else None
     blocks = [(m[1] or m[3] or "", m[2] or m[4] or "") for m in _FENCE.finditer(text)] or [("", text)]
@@ -265,7 +265,7 @@ def calls_in_text(
     return [LLMToolCall(id=f"text-{k}", name=name, input=given) for k, (name, given) in enumerate(found)]
 
 def _objects(text: str) -> list[dict]:
-    "The JSON objects in a text, the outermost."
+    "Return the JSON objects in a text, the outermost."
     decoder, out, at = json.JSONDecoder(strict=False), [], text.find("{")
     while at >= 0:
         try: value, end = decoder.raw_decode(text, at)
@@ -275,14 +275,14 @@ def _objects(text: str) -> list[dict]:
     return out
 
 def _call_of(value: dict, known: dict, default: str|None) -> tuple[str, dict]|None:
-    "The tool and the input that an object stands for: under names that models use, or the input itself."
+    "Return the tool and the input that an object stands for: under the names that models use, or the object as the input."
     named = next((value[k] for k in ("tool", "name", "function") if isinstance(value.get(k), str)), None)
     if named in known: return named, _as_input(next((value[k] for k in ("input", "arguments", "parameters") if k in value), {}))
     if len(value) == 1 and (only := next(iter(value))) in known: return only, _as_input(value[only])
     return (default, value) if default and set(value) & set(known[default].model_fields) else None
 
 def _as_input(given: Any) -> Any:
-    "A call's input; some models write it as JSON within JSON."
+    "Return a call's input; some models write it as JSON within JSON."
     return _loaded(given) if isinstance(given, str) else given
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #5018584f
@@ -306,7 +306,7 @@ class ScriptedLLM:
 
     def check_asked(self,
         prompt: str,  # what a person asks for
-        env_id: str,  # where
+        env_id: str,  # id of the environment
     ) -> None:
         "Raise ValueError with the way to a model if the file was not written for this sentence and environment."
         if env_id == self.env_id and plain_sentence(prompt) in map(plain_sentence, self.prompts): return
@@ -317,7 +317,7 @@ class ScriptedLLM:
         request: LLMRequest,  # the question; not read
         timeout: float=600,   # unused; hosted models have it
     ) -> LLMReply:
-        "The first answer whose pattern fits `name`. Raises LLMError if there is none."
+        "Return the first answer whose pattern fits `name`. Raises LLMError if there is none."
         found = next((a for pattern, a in self.answers.items() if fnmatchcase(name, pattern)), None)
         if found is None: raise LLMError(f"{name}: {self.path} has no answer by this name; add one")
         if isinstance(found, str): return LLMReply(kind="scripted", model=self.model, text=found)
@@ -330,27 +330,27 @@ SCRIPTED_ANSWERS = Path(str(files("oaml")))/"prompt2policy/answers"  # that come
 def plain_sentence(
     text: str, # of a person
 ) -> str:
-    "A sentence without what makes no difference: case, spaces, a full stop."
+    "Return a sentence without what makes no difference: case, spaces, a full stop."
     return " ".join(text.casefold().split()).rstrip(" .!")
 
 def not_prepared(
     prompt: str, # what was asked
-    env_id: str, # where
+    env_id: str, # id of the environment
     why: str,    # what the answers at hand are for
 ) -> str:
-    "The refusal of a sentence that nobody wrote answers for, with the way to a model."
+    "Return the error text for a sentence without prepared answers, with the way to a model."
     return (f"llm: no answers are prepared for {prompt!r} on {env_id}: {why}. Take a model with --llm: openai:MODEL@http://127.0.0.1:PORT/v1 or ollama:MODEL "
             "on this machine, anthropic:MODEL or openai:MODEL with a key, recorded:FOLDER; `oaml p2p models` says which can be reached")
 
 def prepared_answers() -> list[ScriptedLLM]:
-    "All answers that come with oaml."
+    "Return all answers that come with oaml."
     return [ScriptedLLM(p) for p in sorted(SCRIPTED_ANSWERS.glob("*.yaml"))]
 
 def find_prepared(
     prompt: str, # what a person asks for
-    env_id: str, # where
+    env_id: str, # id of the environment
 ) -> ScriptedLLM:
-    "The answers that come with oaml for a sentence. Raises ValueError with the way to a model if there are none."
+    "Return the answers that come with oaml for a sentence. Raises ValueError with the way to a model if there are none."
     there = [a for a in prepared_answers() if a.env_id == env_id]
     for answers in there:
         if plain_sentence(prompt) in map(plain_sentence, answers.prompts): return answers
@@ -367,7 +367,7 @@ class CallRecord(BaseModel):
     at: str          # when it was answered, UTC
     digest: str      # of the request
     request: dict    # system, turns, tools, must
-    reply: LLMReply  # as it came
+    reply: LLMReply  # reply as it came
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #9c34f586
 class LLMClient:
@@ -386,7 +386,7 @@ class LLMClient:
     def with_model(self,
         llm: Any, # as in `__init__`
     ) -> "LLMClient":
-        "The same records and the same budget, with another model."
+        "Return a client with the same records and the same budget, and another model."
         other = copy.copy(self)
         other.llm = llm
         return other
@@ -395,7 +395,7 @@ class LLMClient:
         for what, more in dict(calls=1, tokens=reply.tokens, seconds=reply.seconds).items(): self.spent[what] += more
 
     def records(self) -> list[CallRecord]:
-        "The calls that were answered, by time. Raises LLMError naming a broken file."
+        "Return the calls that were answered, by time. Raises LLMError naming a broken file."
         return sorted((read_call(p) for p in self.folder.glob("*.json")), key=lambda r: r.at)
 
     # %% ../../nbs/17i_prompt2policy.llm.ipynb #eca565a4
@@ -403,7 +403,7 @@ class LLMClient:
         name: str,            # of the call: letters, digits, - and _, once in a session
         request: LLMRequest,  # the question
     ) -> LLMReply:
-        "The reply, from disk if this call was answered before. Raises LLMError, LLMBudgetSpent, ApiError."
+        "Return the reply, from disk if this call was answered before. Raises LLMError, LLMBudgetSpent, ApiError."
         path = self.folder/f"{name}.json"
         if path.exists():
             if (known := read_call(path)).digest == request.digest(): return known.reply
@@ -431,7 +431,7 @@ class LLMClient:
         text: str,                  # the question
         images: Sequence[bytes]=(), # PNG
     ) -> ToolInput:                 # an object of `tool`
-        "An answer in the form of `tool`. Raises LLMError when three tries gave none."
+        "Return an answer in the form of `tool`. Raises LLMError when three tries gave none."
         turns = [user_turn(text, images)]
         for k in range(1, PARSE_TRIES + 1):
             reply = self.ask(f"{name}-{k}", LLMRequest(system, list(turns), [tool], must=tool_name(tool)))
@@ -443,7 +443,7 @@ class LLMClient:
 def read_call(
     path: Path, # of a call's record
 ) -> CallRecord:
-    "One record. Raises LLMError naming the file."
+    "Read the record of a call. Raises LLMError naming the file."
     try: return CallRecord.model_validate_json(path.read_bytes())
     except ValidationError as e:
         raise LLMError(f"{path}: is no record of a call ({record_problem(e, CallRecord)}); remove it, and the call is made again") from None
@@ -455,7 +455,7 @@ def read_fill(
     reply: LLMReply,       # of a model
     tool: type[ToolInput], # that was to be called
 ) -> ToolInput:            # an object of `tool`
-    "What was filled in. Raises ValueError that says what is wrong."
+    "Return the object that the reply filled in. Raises ValueError that says what is wrong."
     if reply.stop == "refusal": raise ValueError(f"the model refused: {reply.text[:200]!r}")
     calls = [c for c in reply.calls if c.name == tool_name(tool)]
     if reply.stop == "max_tokens": raise ValueError("the reply was cut at its token limit; be shorter")
@@ -467,7 +467,7 @@ def answer_turns(
     reply: LLMReply,  # of a model
     text: str,        # for each of its calls, or to what it wrote
 ) -> list[dict]:      # turns to add
-    "The reply and an answer to it, as turns of the next request."
+    "Return the reply and an answer to it, as turns of the next request."
     assistant = dict(role="assistant", text=reply.text, calls=[c.model_dump() for c in reply.calls])
     if reply.calls: return [assistant, dict(role="tool", results=[dict(id=c.id, text=text) for c in reply.calls])]
     return [assistant | dict(text=reply.text or "(nothing)"), user_turn(text)]
@@ -492,14 +492,14 @@ class RecordedLLM:
         request: LLMRequest,  # the question, which has to be the recorded one
         timeout: float=600,   # unused; hosted models have it
     ) -> LLMReply:
-        "What was answered then. Raises LLMError for a call that was not made, or asked otherwise."
+        "Return the recorded answer. Raises LLMError for a call that was not made, or that asked something else."
         if name not in self.known: raise LLMError(f"{name}: has no record in {self.folder}; this call was not made there")
         if self.known[name].digest != request.digest():
             raise LLMError(f"{name}: another question was asked in {self.folder}: {_difference(self.known[name].request, request.plain())}")
         return self.known[name].reply.model_copy(update=dict(kind="recorded", seconds=0))
 
 def _difference(then: dict, now: dict) -> str:
-    "Where two questions begin to differ."
+    "Quote both questions from where they begin to differ."
     a, b = (json.dumps(q, sort_keys=True) for q in (then, now))
     at = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
     return f"then ...{a[max(0, at - 30):at + 60]!r}, now ...{b[max(0, at - 30):at + 60]!r}"
@@ -512,7 +512,7 @@ def get_llm(
     spec: str,                # as in `--llm`
     base_url: str|None=None,  # None: the provider's
 ) -> Any:                     # has `kind`, `model` and `reply`
-    "A model by its name. Raises ValueError naming what there is."
+    "Return a model by its name. Raises ValueError naming what there is."
     kind, _, rest = spec.partition(":")
     if kind == "openai" and rest.partition(":")[0] in LLM_SERVERS: kind, _, rest = rest.partition(":")
     if kind in ("openai", *LLM_SERVERS) and "@http" in rest: rest, _, base_url = rest.partition("@")
@@ -525,7 +525,7 @@ def get_llm(
                      f"{', '.join(LLM_SERVERS)} with :MODEL, or openai:MODEL@http://HOST:PORT/v1")
 
 def _gemini_key(kind: str) -> SecretStr|None:
-    "Google's key, for Google's address alone. Raises ValueError if it is needed and not set."
+    "Return Google's key, for Google's address alone. Raises ValueError if it is needed and not set."
     if kind != "gemini": return None
     if key := read_secret(os.environ.get("GEMINI_API_KEY") or None, "GEMINI_API_KEY"): return key
     raise ValueError("GEMINI_API_KEY is not set: set it, or take another model")
@@ -534,12 +534,12 @@ def _gemini_key(kind: str) -> SecretStr|None:
 REACH_S = 3.  # seconds that a server has for the list of its models
 
 def reachable_models() -> list[dict]: # llm (for `--llm`), state, models (names, the first of them)
-    "What `--llm` can be here: prepared answers, servers on this machine, providers with a key."
+    "List what `--llm` can be here: prepared answers, servers on this machine, providers with a key."
     prepared = [dict(llm="scripted", state="prepared, no model", models=f"{a.env_id}: {' / '.join(a.prompts)}") for a in prepared_answers()]
     return prepared + [_reach(kind, url) for kind, url in (LLM_SERVERS | dict(openai="https://api.openai.com/v1", anthropic="https://api.anthropic.com/v1")).items()]
 
 def _reach(kind: str, url: str) -> dict:
-    "How a server or a provider answers."
+    "Ask a server or a provider for its models, and return the row of the answer."
     row = dict(llm=f"{kind}:MODEL", state="", models="")
     headers, local = {}, kind not in PROVIDER_HOSTS
     if not local:

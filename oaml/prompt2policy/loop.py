@@ -46,45 +46,45 @@ class Lab(Protocol):
     "What the loop needs of an environment and its trainer."
     env: EnvInfo
     def preset(self) -> TrainConfig:
-        "Settings to begin with."
+        "Return the settings that a training begins with."
     def check_config(self,
         config: TrainConfig, # to be trained with
     ) -> None:
-        "Raises ValueError for a setting that its training does not have."
+        "Raise ValueError for a setting that the lab's training does not have."
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:
-        "What is wrong with a reward, by trying it; None if nothing."
+        "Return what is wrong with a reward, found by trying it; None if nothing is."
     def reward_spec(self,
         code: str, # a reward that was tried
     ) -> RewardSpec:
-        "What it says about itself."
+        "Return what the reward declares: formula, terms and description."
     def replay(self,
         code: str, # a reward that was tried
-    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; which of them does the task, None: nobody is known to
-        "What a reward pays agents whose worth is known, on stored episodes."
+    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; which of them does the task, None: unknown
+        "Return what a reward pays agents whose worth is known, on stored episodes."
     def trials(self) -> list[dict]:
-        "Episodes to try a judge on, one that does nothing among them."
+        "Return episodes to try a judge on, one that does nothing among them."
     def study(self,
         code: str, # a judge that was tried
     ) -> JudgeStudy|None:
-        "It beside the truth about agents whose worth is known; None: nobody here knows the truth."
+        "Compare a judge with the truth about agents whose worth is known; None where the truth is not known."
     def train(self,
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
     ) -> IterationAggregation:
         "Train, or go on: a run that has its summary is left alone. A run that fails is missing."
     def episodes(self,
-        run: IterationRecord,       # trained
-        confirm: bool=False,        # others than before, that nobody has seen
+        run: IterationRecord,       # run of a training that has ended
+        confirm: bool=False,        # new ones, for a confirmation
     ) -> list[dict]:
-        "Arrays of episodes on held-out seeds."
+        "Return the arrays of episodes on held-out seeds."
     def frames(self,
-        run: IterationRecord,       # trained
+        run: IterationRecord,       # run of a training that has ended
         episode: int=0,             # which of those that `episodes` gives
-        confirm: bool=False,        # of those that nobody has seen
+        confirm: bool=False,        # of the new episodes of a confirmation
     ) -> list[bytes]:
-        "PNGs of a whole episode, evenly spaced; none if there is nothing to see, or it cannot be drawn."
+        "Return PNGs of a whole episode, evenly spaced; none if there is nothing to see, or it cannot be drawn."
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #3cddb198
 LINE_STEPS, LINE_GROUP, LINE_ELITE = 50, 16, 4  # steps of an episode, policies of a generation, those that the next is drawn around
@@ -93,7 +93,7 @@ def play_line(
     policies: np.ndarray,        # (n, 3): weights of position and velocity, bias
     rng: np.random.Generator,    # of the starts
 ) -> dict:                       # arrays (n, steps, ...)
-    "An episode of each policy on the line."
+    "Play an episode of each policy on the line, `LINE_STEPS` long."
     n, noise = len(policies), rng.uniform(-.5, .5, len(policies))
     x, v, rows = noise, np.zeros(n), []
     for _ in range(LINE_STEPS):
@@ -109,7 +109,7 @@ def line_rewards(
     jail: Jail,      # that holds the reward, loaded for each episode
     played: dict,    # as `play_line` gives it
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]: # (n, steps) totals, and the same for each term
-    "What the reward says of every step. Raises JailError."
+    "Return the reward of every step. Raises JailError if the reward fails, or its answer is no table whose terms add up to the total."
     n = len(played["obs"])
     rows = [[k, played["obs"][k, t], played["action"][k, t], played["next_obs"][k, t],
              {i: float(played[i][k, t]) for i in ("x_velocity", "x_position")}, t == 0] for k in range(n) for t in range(LINE_STEPS)]
@@ -128,18 +128,18 @@ class LineLab:
                   info_keys=["x_velocity", "x_position"], description="A ball on a line, 50 steps an episode; to the right is forward.")
 
     def preset(self) -> TrainConfig:
-        "Ten generations."
+        "Return the settings for ten generations."
         return TrainConfig(env_id="line", total_timesteps=8000, eval_episodes=4, film=False, checkpoints=1)
 
     def check_config(self,
         config: TrainConfig, # to be trained with
     ) -> None:
-        "Any will do."
+        "Accept every configuration."
 
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:
-        "What is wrong with it, by trying it on two episodes; None if nothing."
+        "Return what is wrong with a reward, found by trying it on two episodes; None if nothing is."
         try:
             with Jail(timeout_s=10) as jail:
                 jail.ask("load", source=code, envs=2)
@@ -149,18 +149,18 @@ class LineLab:
     def reward_spec(self,
         code: str, # a reward that was tried
     ) -> RewardSpec:
-        "What it says about itself."
+        "Return what the reward declares: formula, terms and description. Raises JailError."
         with Jail(timeout_s=10) as jail: return RewardSpec(**jail.ask("load", source=code, envs=1))
 
     def trials(self) -> list[dict]:
-        "One that does nothing, one that pushes right, one that pushes left."
+        "Return three episodes: one stands, one pushes right, one pushes left."
         played = play_line(np.array([[0., 0, 0], [0, 0, 2], [0, 0, -2]]), np.random.default_rng(0))
         return [{k: v[n] for k, v in played.items()} for n in range(3)]
 
     def replay(self,
         code: str, # a reward that was tried
     ) -> tuple[list[ReplayRow], str|None]: # None: right or left, the intent alone says which does the task
-        "What it pays for standing, for pushing right and for pushing left."
+        "Return what a reward pays for standing, for pushing right and for pushing left."
         with Jail(timeout_s=10) as jail:
             jail.ask("load", source=code, envs=3)
             totals = line_rewards(jail, {k: np.stack([t[k] for t in self.trials()]) for k in ("obs", "action", "next_obs", "x_velocity", "x_position")})[0].sum(1)
@@ -170,14 +170,14 @@ class LineLab:
     def study(self,
         code: str, # unused; the interface has it
     ) -> None:
-        "None: right or left, the intent alone says what is wanted."
+        "Return None: whether right or left is wanted, only the intent says."
 
     def frames(self,
-        run: IterationRecord, # trained
+        run: IterationRecord, # run of a training that has ended
         episode: int=0,       # unused; the interface has it
         confirm: bool=False,  # unused
     ) -> list[bytes]:
-        "None: there is nothing to see."
+        "Return no pictures: there is nothing to see."
         return []
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #5eb19b53
@@ -185,7 +185,7 @@ class LineLab:
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
     ) -> IterationAggregation:
-        "A policy for each seed. A run that fails is missing."
+        "Train a policy for each seed. A run that fails is missing."
         config, source, runs = TrainConfig(**iteration.read_config()), iteration.read_reward_source(), []
         for seed in seeds:
             runs.append(run := IterationRecord(iteration.path/f"base_seed{seed}"))
@@ -213,10 +213,10 @@ class LineLab:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #d2e32693
     def episodes(self,
-        run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        run: IterationRecord,   # run of a training that has ended
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
-        "Episodes from starts that training did not have."
+        "Play episodes from starts that training did not have."
         config, policy = TrainConfig(**run.read_config()), load_json(run.path/"policy.json", dict)["policy"]
         played = play_line(np.tile(policy, (config.eval_episodes, 1)), np.random.default_rng(10_000_000 + 2*config.seed + confirm))
         return [{k: v[n] for k, v in played.items()} for n in range(config.eval_episodes)]
@@ -240,19 +240,19 @@ class LineLab:
 def _generations(config: TrainConfig) -> int: return max(1, config.total_timesteps//(LINE_GROUP*LINE_STEPS))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #b82794ba
-_NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played and nobody is paid
+_NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played without pay
 TRIAL_LENGTHS, REPLAY_STEPS = (1, 20, 200), 200  # steps of episodes to try a judge on, beside whole ones; of those that a reward is replayed on
 
 class MujocoLab(TriesRewardOnSteps):
     "MuJoCo environments and PPO. Raises EngineError naming what is missing."
     def __init__(self,
-        config: SessionConfig, # names the environment
+        config: SessionConfig, # configuration that names the environment
     ):
         if missing := missing_mujoco(): raise EngineError(missing)
         self.env, self.env_kwargs = MujocoEngine().describe(config.env_id, **config.env_kwargs), config.env_kwargs
 
     def preset(self) -> TrainConfig:
-        "The environment's tuned settings."
+        "Return the environment's tuned settings."
         return env_preset(self.env.env_id).model_copy(update=dict(env_kwargs=self.env_kwargs))
 
     @cached_property
@@ -264,7 +264,7 @@ class MujocoLab(TriesRewardOnSteps):
         return {name: unpaid(evaluate_policy(agent, config, _NO_REWARD, 1)[0]) for name, agent in agents.items()}
 
     def trials(self) -> list[dict]:
-        "Doing nothing and moving at random, in episodes of several lengths, whole ones among them."
+        "Return episodes that do nothing or move at random, of several lengths, whole ones among them."
         return [cut for e in self.played.values() for n in (None, *TRIAL_LENGTHS) if n is None or n < len(e["obs"]) for cut in [cut_episode(e, n)]]
 
     def _steps(self) -> list: return self._stored("random", 30).steps
@@ -278,26 +278,26 @@ class MujocoLab(TriesRewardOnSteps):
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
     ) -> IterationAggregation:
-        "PPO for each seed, in a process of its own."
+        "Train PPO for each seed, in a process of its own."
         config = RunConfigEntry(config_id="base", train=TrainConfig(**iteration.read_config()))
         return LocalTrainer(iteration, stopped=lambda: (iteration.path.parent/"stop").exists()).train([config], list(seeds))
 
     def replay(self,
         code: str, # a reward that was tried
     ) -> tuple[list[ReplayRow], str|None]: # None: no policy here is known to do what was asked
-        "What it pays for doing nothing and for moving at random."
+        "Return what a reward pays for doing nothing and for moving at random."
         with JailedReward(code) as reward: return replay_reward(reward, [self._stored(agent, REPLAY_STEPS) for agent in self.played]), None
 
     def study(self,
         code: str, # unused; the interface has it
     ) -> None:
-        "None: what was asked is the intent's to say, and no figure here is the truth about it."
+        "Return None: only the intent says what was asked, and no figure here is the truth about it."
 
     def episodes(self,
-        run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        run: IterationRecord,   # run of a training that has ended
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
-        "The held-out episodes of its summary, or as many new ones."
+        "Return the held-out episodes of the run's summary, or as many new ones."
         path = run.path/"confirmation.npz"
         if confirm and not path.exists():
             config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
@@ -305,11 +305,11 @@ class MujocoLab(TriesRewardOnSteps):
         return [unpaid(e) for e in load_trajectory(path if confirm else run.trajectory_path)]
 
     def frames(self,
-        run: IterationRecord, # trained
+        run: IterationRecord, # run of a training that has ended
         episode: int=0,       # which of those that `episodes` gives
-        confirm: bool=False,  # of those that nobody has seen
+        confirm: bool=False,  # of the new episodes of a confirmation
     ) -> list[bytes]:
-        "Pictures of a whole episode, played again; none if films are off or nothing can be drawn."
+        "Return pictures of a whole episode, played again; none if films are off or nothing can be drawn."
         config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
         seed, steps = (CONFIRM_SEED if confirm else EVAL_SEED) + 1000*config.seed + episode, len(self.episodes(run, confirm)[episode]["action"])
         return episode_pictures(policy, config, seed, steps) if config.film else []
@@ -318,13 +318,13 @@ def cut_episode(
     episode: dict,   # arrays
     steps: int|None, # that stay; None: all
 ) -> dict:
-    "The beginning of an episode."
+    "Return the beginning of an episode."
     return {k: v[:steps] for k, v in episode.items()}
 
 def unpaid(
     episode: dict, # arrays of `training.evaluate_policy`
 ) -> dict:
-    "An episode without the reward and its terms."
+    "Return an episode without the reward and its terms."
     return {k: v for k, v in episode.items() if k != "reward" and not k.startswith("term:")}
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #38e2eebd
@@ -334,7 +334,7 @@ LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: Line
 def lab_of(
     env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, app:my_module:Thermostat, page:https://example.org, html:page.html
 ) -> Callable[[SessionConfig], Lab]:
-    "What makes the lab for an environment. Raises ValueError naming those there are."
+    "Return what makes the lab for an environment. Raises ValueError naming those there are."
     known = env_id.partition("/")[0] if is_gui(env_id) else env_id
     if known in LABS: return LABS[known]
     if is_gui(env_id) and not env_id.startswith("gui:"):
@@ -347,7 +347,7 @@ def lab_of(
 def get_lab(
     config: SessionConfig, # of a session
 ) -> Lab:
-    "The lab for a session's environment. Raises ValueError, EngineError."
+    "Return the lab for a session's environment. Raises ValueError, EngineError."
     make = lab_of(config.env_id)
     if config.env_kwargs and make is not MujocoLab: raise ValueError(f"env_kwargs: {config.env_id} takes none; they are arguments of gymnasium's environments")
     return make(config)
@@ -377,11 +377,11 @@ class Loop:
         return task_text(self.config.prompt, self.lab.env, self.criteria())
 
     def criteria(self) -> list:
-        "What the intent asks for."
+        "Return the criteria that the session's intent asks for."
         return read_record(self.session.path/"criteria.json", SessionCriteria).criteria
 
     def stages(self) -> list[LoopStage]:
-        "All stages up to the first iteration that is not judged, or all there will be."
+        "Return all stages up to the first iteration that is not judged, or all there will be."
         s, stages = self.session, [LoopStage(self.session.path/"criteria.json", self._elicit), LoopStage(self.session.judge_fn_path, self._write_judge)]
         for n in range(1, self.config.max_iterations + 1):
             it = IterationRecord(s.path/f"iter_{n}")
@@ -413,7 +413,7 @@ class Loop:
             if found: return found
             try: studied[code] = self.lab.study(code)
             except JailError as e: return f"it fails on an episode of a known agent: {e}"
-            if studied[code] is None:  # nobody knows the truth: the numbers that count stand in for it
+            if studied[code] is None:  # the truth is unknown: the numbers that count stand in for it
                 with Jail() as jail: return judge_problem(jail, code, trials, wanted)
         code = author_judge(self.llm, self.task, problem)
         if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
@@ -445,13 +445,13 @@ class Loop:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #d00db142
     def _replay(self, it: IterationRecord):
-        "What the reward pays known agents, and what speaks against training on it."
+        "Record what the reward pays known agents, and what speaks against training on it."
         try: rows, best = self.lab.replay(it.read_reward_source())
         except (RewardError, JailError) as e: return write_record(it.replay_path, ReplayRecord(rows=[], problems=[f"it fails on stored episodes: {e}"]))
         write_record(it.replay_path, ReplayRecord(rows=rows, best=best, problems=replay_problems(rows, best) if best else []))
 
     def _refused(self, it: IterationRecord) -> list[str]:
-        "Why an iteration is not trained; empty if it is, or was not replayed yet."
+        "Return why an iteration is not trained; empty if it is, or was not replayed yet."
         found = read_record(it.replay_path, ReplayRecord)
         return found.problems if found else []
 
@@ -481,7 +481,7 @@ class Loop:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d
     def _rollouts(self, it: IterationRecord, runs: list[str], source: str, confirm: bool=False) -> tuple[list[RolloutJudgment], list[str]]:
-        "Each run's episodes judged, and their tags; an episode that the judge fails on has no score."
+        "Judge each run's episodes and return them with their tags; an episode that the judge fails on has no score."
         rollouts, tags = [], []
         for run in runs:
             jail = Jail()
@@ -501,7 +501,7 @@ class Loop:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #905f557c
     def _joined(self, it: IterationRecord, run: str, k: int, verdict: Any, look: str) -> RolloutJudgment:
-        "The code's verdict on an episode, with what a model sees in its film. `look`: the call's name; empty, and nobody looks."
+        "Join the code's verdict on an episode with what a model sees in its film. `look` is the name of the call; if it is empty, no film is shown."
         plain = dict(run_id=run, episode=k, code_score=verdict.intent_score)
         frames = self.lab.frames(IterationRecord(it.path/run), k, look.startswith("confirm")) if look and self.looker else []
         if not frames: return RolloutJudgment(**plain, score=verdict.intent_score, diagnosis=verdict.diagnosis)
@@ -511,7 +511,7 @@ class Loop:
         return RolloutJudgment(**plain, vlm_score=looked, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
 
     def _valued(self, it: IterationRecord, rollouts: list[RolloutJudgment], confirm: bool=False) -> list[RolloutJudgment]:
-        "Judged episodes with what the measured criteria come to in each, measured where no judge has been."
+        "Add to judged episodes what the measured criteria come to in each, measured where no judge has been."
         out, criteria = [], self.criteria()
         for run in dict.fromkeys(r.run_id for r in rollouts):
             episodes = self.lab.episodes(IterationRecord(it.path/run), confirm)
@@ -520,7 +520,7 @@ class Loop:
         return out
 
     def _looked(self, rollouts: list[RolloutJudgment]) -> str:
-        "Who looked at which films, in a sentence."
+        "Return in a sentence which model looked at which films."
         if self.looker is None: return "nobody looked at films" + (" (answers written by hand cannot; name a model with --film-llm)" if self.llm.llm.kind == "scripted" else "")
         films = sum(bool(r.criteria) for r in rollouts)
         return f"{self.looker.llm.model} looked at {films} films: of each seed the first {FILM_SAMPLE} held-out episodes, and of a confirmation as many"
@@ -547,7 +547,7 @@ class Loop:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #7596594d
     def _take_budget(self):
-        "Somebody may have raised it."
+        "Read the budget again, because a person may have raised it meanwhile."
         for client in filter(None, (self.llm, self.looker)): client.budget = self.session.read_session_config().budget
 
     def run(self) -> LoopResult:
@@ -561,7 +561,7 @@ class Loop:
                     self._derive(stages)
                     stage = next((s for s in stages if not s.path.exists()), None)
                     if stage is None: break
-                    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
+                    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # it was asked to stop
                     stage.path.parent.mkdir(parents=True, exist_ok=True)
                     self._take_budget()
                     stage.make()
@@ -578,9 +578,10 @@ FILM_SAMPLE = 3  # held-out episodes of each seed that are looked at, the first 
 
 def film_client(
     llm: LLMClient,        # of a session, that writes
-    config: SessionConfig, # names who looks
-) -> LLMClient|None:       # None: nobody
-    "Who looks at films: the model that `film_llm` names, else the one that writes; answers written by hand cannot look. Raises ValueError."
+    config: SessionConfig, # configuration that names the model that looks
+) -> LLMClient|None:       # None: no model looks
+    """Return the client that looks at films: the model that `film_llm` names, else the one that writes; answers written by hand cannot look. Raises
+    ValueError."""
     if config.film_llm == "none" or not config.film_llm and llm.llm.kind == "scripted": return None
     if not config.film_llm: return llm
     if (looker := get_llm(config.film_llm)).kind == "scripted": raise ValueError("film_llm: answers written by hand cannot look at a film; name a model that sees, or none")
@@ -590,7 +591,7 @@ def film_client(
 def session_lineage(
     session: SessionRecord, # of any state
 ) -> Lineage:
-    "The lineage as judgments and revisions have it, with the lessons of the last revision."
+    "Return the lineage that judgments and revisions add up to, with the lessons of the last revision."
     lineage, before = Lineage(), None
     for it in session.iteration_records():
         judgment, revision = it.read_judgment(), read_revision(it)
@@ -605,14 +606,14 @@ def session_lineage(
 USER_ERRORS = (LLMError, ApiError, RecordError, JailError, EngineError, ValueError, OSError, ImportError)  # that end a session in a sentence
 
 def _sentence(e: Exception, session: SessionRecord) -> str:
-    "Why a session ended, for its status."
+    "Return why a session ended, for its status."
     if getattr(e, "errno", None) in DISK_FULL:
         return f"{session.path}: the disk is full ({e.strerror}); make room, then go on with oaml p2p resume {session.session_id}"
     return f"{e}" or type(e).__name__
 
 @contextmanager
 def _beating(session: SessionRecord, seconds: float=10.):
-    "A sign of life every few seconds, for the time of a `with`."
+    "Touch the heartbeat every few seconds, for the time of a `with`."
     ended = threading.Event()
     def beat():
         while not ended.wait(seconds): session.touch_heartbeat()
@@ -627,7 +628,7 @@ def new_session(
     request: StartSessionRequest, # what a person asks for
     session_id: str|None=None,    # None: a new one
 ) -> SessionRecord:               # pending
-    "A session's folder with its configuration. Raises RecordError if the id is taken."
+    "Make a session's folder with its configuration. Raises RecordError if the id is taken."
     id = check_entity_id(session_id or new_session_id())
     session = SessionRecord(Path(runs_dir)/id)
     if session.config_path.exists(): raise RecordError(f"{session.path}: is there already; resume it, or take another id")
@@ -639,7 +640,7 @@ def new_session(
 def open_loop(
     session: SessionRecord, # with its configuration
 ) -> Loop:
-    "The loop of a session, with the model and the lab that its configuration names. Raises RecordError, ValueError, ImportError."
+    "Return the loop of a session, with the model and the lab that its configuration names. Raises RecordError, ValueError, ImportError."
     config = session.read_session_config()
     if config is None: raise RecordError(f"{session.config_path}: is missing; this is no session")
     lab = get_lab(config)
@@ -647,15 +648,15 @@ def open_loop(
 
 def session_client(
     session: SessionRecord, # whose calls are recorded
-    config: SessionConfig,  # names the model
+    config: SessionConfig,  # configuration that names the model
 ) -> LLMClient:
-    "The model of a session, with what it was asked so far. Raises ValueError as `request_llm` does."
+    "Return the client of a session's model, with what it was asked so far. Raises ValueError as `request_llm` does."
     return LLMClient(request_llm(config), session.path/"llm", config.budget)
 
 def request_llm(
-    request: StartSessionRequest, # names the model
+    request: StartSessionRequest, # request that names the model
 ) -> Any:                         # has `kind`, `model` and `reply`
-    "Who answers a session: a model, or answers that were written for its sentence and environment. Raises ValueError with the way to a model."
+    "Return what answers a session: a model, or answers written for its sentence and environment. Raises ValueError with the way to a model."
     if request.llm == "scripted" and not request.model: return find_prepared(request.prompt, request.env_id)
     llm = get_llm(f"{request.llm}:{request.model}" if request.model else request.llm)
     if llm.kind == "scripted": llm.check_asked(request.prompt, request.env_id)

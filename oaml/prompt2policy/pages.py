@@ -43,7 +43,7 @@ def table_of(
     rows: Sequence[Sequence],   # cells: text or elements
     empty: str="None yet.",     # instead of a table without rows
 ) -> FT:
-    "A table."
+    "Return a table that scrolls where it is wider than the screen, or the text `empty` if it has no rows."
     if not rows: return P(empty, cls="quiet")
     table = Table(Thead(Tr(*(Th(h) if h else Td() for h in header))), Tbody(*(Tr(*(Td(c) for c in row)) for row in rows)))
     return Div(table, cls="scroll", tabindex="0", role="region", aria_label=f"Table: {', '.join(filter(None, header))}")  # wider than a phone: it is scrolled, by keys too
@@ -51,32 +51,32 @@ def table_of(
 def shown_score(
     score: float|None, # 0 to 1
 ) -> str:
-    "A score in words: a missing one is a dash, never 0."
+    "Return a score with two decimals; a missing one as a dash, never as 0."
     return "–" if score is None else f"{score:.2f}"
 
 def badge(
-    status: str, # of anything
+    status: str, # status of anything
 ) -> FT:
-    "A status as a coloured word."
+    "Return a status as a coloured word."
     return Span(status, cls=f"badge {status if status.isidentifier() else ''}")
 
 @lru_cache(256)
 def formula(
     latex: str, # as a reward tells it
 ) -> FT:
-    "A picture of a formula; its text if it cannot be drawn."
+    "Return a picture of a formula; its text if it cannot be drawn."
     if not latex: return Span()
     try: return Img(src="data:image/png;base64," + base64.b64encode(draw_latex(latex)).decode(), alt=latex, cls="formula")
     except RewardError: return Code(latex)
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #6a9eddd7
 def curve(
-    series: MeanStdSeries, # over runs
+    series: MeanStdSeries, # series over the runs
     label: str,            # what it shows
     width: int=320,        # pixels
     height: int=90,        # pixels
 ) -> FT:
-    "A mean with its deviation, as a picture in lines."
+    "Draw a mean with its deviation as lines, with the range in words; fewer than two points are a sentence."
     from fastcore.xml import ft
     if len(series.steps) < 2: return P(f"{label}: too few points", cls="quiet")
     low, high = (f(m + k*d for m, d in zip(series.mean, series.std)) for f, k in ((min, -1), (max, 1)))
@@ -103,11 +103,11 @@ def action_form(
 
 def form_field(
     name: str,      # of the record; budget.calls is the field calls of its field budget
-    label: str,     # for people
+    label: str,     # label for people
     element: FT,    # that holds the value
     kind: str="",   # number, numbers, list or check; "": text
 ) -> FT:
-    "A labelled input."
+    "Return a labelled input."
     return Label(Span(label), element(name=name, data_kind=kind) if kind else element(name=name))
 
 def labels_form(
@@ -115,7 +115,7 @@ def labels_form(
     id: str,     # of it
     shown: Any,  # has alias, starred, tags
 ) -> FT:
-    "A form for alias, star and tags."
+    "Return a form for alias, star and tags."
     return action_form("PATCH", f"/api/{kind}/{id}", form_field("alias", "Name", Input(value=shown.alias)), form_field("tags", "Tags", Input(value=", ".join(shown.tags)), "list"),
                        form_field("starred", "Favourite", Input(type="checkbox", checked=shown.starred), "check"), text="Save labels")
 
@@ -124,7 +124,7 @@ def sessions_view(
     sessions: Sequence[SessionDetail], # the newest first
     empty: str="No sessions yet.",     # instead of a table without rows
 ) -> FT:
-    "A table of sessions."
+    "Return a table of sessions."
     rows = [(A(s.alias or s.session_id, href=f"/e2e/{s.session_id}"), s.problem or s.prompt, s.env_id, Span(badge("stale" if s.stale else s.status), queue_text(s.queue)),
              shown_score(s.best_score) + (" passed" if s.passed else ""), kind_text(s.llm), day_text(s.created_at), ", ".join(s.tags) + " ★"*s.starred) for s in sessions]
     return table_of(("Session", "Intent", "Environment", "Status", "Best", "Answers", "Begun (UTC)", "Labels"), rows, empty)
@@ -132,13 +132,13 @@ def sessions_view(
 def queue_text(
     before: int|None, # sessions that wait before it
 ) -> str:
-    "Where a session stands in the queue; empty if it does not wait."
+    "Return in words where a session stands in the queue; empty if it does not wait."
     return "" if before is None else " next in the queue" if not before else f" in the queue, {before} before it"
 
 def day_text(
     seconds: float, # since 1970; 0: unknown
 ) -> str:
-    "A day and a time."
+    "Return a day and a time, in UTC; empty for 0."
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
 
 PAGE_ROWS = 50  # sessions on a page
@@ -171,14 +171,14 @@ def search_field(
 def kind_text(
     kind: str, # of a model
 ) -> str:
-    "Who answers, in words that cannot be misread."
+    "Return in words what answers a session, so that answers written by hand are not taken for a model's."
     return {"scripted": "scripted (written by hand, no model)", "recorded": "recorded (a model's, earlier)", "mock": "mock (a test's stand-in)"}.get(kind, kind)
 
 def start_form(
-    envs: Sequence[EnvInfo], # to choose from
+    envs: Sequence[EnvInfo], # environments to choose from
     llm: str="scripted",     # kind that is chosen
 ) -> FT:
-    "A form that starts a session."
+    "Return a form that starts a session."
     kinds = [Option(k, value=k, selected=k == llm) for k in ("scripted", "anthropic", "openai", "recorded")]
     return action_form("POST", "/api/sessions", form_field("prompt", "Intent", Textarea(rows=2, required=True, maxlength=4000)),
         form_field("env_id", "Environment", Select(*(Option(e.env_id, value=e.env_id) for e in envs))), form_field("llm", "Answers", Select(*kinds)),
@@ -191,9 +191,9 @@ def start_form(
 
 def budget_fields(
     before: str,       # of the fields' names
-    budget: LLMBudget, # that is shown
+    budget: LLMBudget, # budget that is shown
 ) -> list[FT]:
-    "What a session may ask of models."
+    "Return the inputs for the most calls, tokens and seconds that a session may spend on models."
     words = dict(calls="Model calls, at most", tokens="Tokens, at most", seconds="Seconds of waiting for models, at most")
     return [form_field(f"{before}{k}", label, Input(type="number", min=0, value=f"{getattr(budget, k):g}" if k == "seconds" else getattr(budget, k)), "number") for k, label in words.items()]
 
@@ -207,21 +207,21 @@ def number(
 def left_text(
     seconds: float|None, # that trainings still take
 ) -> str:
-    "About how long it is; empty if nobody can say."
+    "Return about how long it still takes, in minutes or seconds; empty if that is unknown."
     if seconds is None: return ""
     return f"about {seconds/60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
 
 def spend_text(
     p: SessionProgress, # of a session
 ) -> str:
-    "What was asked of models, and how much of it there may be."
+    "Return in words how many calls and tokens were spent, and how many may be."
     return f"{p.calls:,} of {p.budget.calls:,} calls, {p.tokens:,} of {p.budget.tokens:,} tokens"
 
 def progress_view(
     p: SessionProgress,                   # of a session
     curves: Sequence[tuple[str, MeanStdSeries]]=(), # of the trainings that run
 ) -> FT:
-    "What is being done now: stage, seeds, steps, reward, time left, spend, curve, the newest film."
+    "Return what a session does now: stage, seeds, steps, reward, time left, spend, curve, the newest film."
     rows = [(r.run_id, badge(r.status), Span(Progress(value=r.steps, max=max(1, r.total), aria_label=f"{r.run_id}, steps"), f" {r.steps:,} of {r.total:,}"), number(r.mean_return)) for r in p.runs]
     where = f"{p.iteration} of {p.iterations}: " if p.iteration else ""
     stage = P(B(f"{where}{p.stage}"), queue_text(p.queue), *(f"; {t}" for t in (left_text(p.seconds_left), spend_text(p)) if t), cls="now")
@@ -233,7 +233,7 @@ def progress_view(
 def replay_view(
     replay: ReplayRecord|None, # of an iteration; None: not yet
 ) -> FT:
-    "What the reward pays agents whose worth is known."
+    "Return a table of what the reward pays agents whose worth is known, with what speaks against training on it."
     if replay is None: return Div()
     rows = [(r.agent + " (does the task)"*(r.agent == replay.best), r.episodes, number(r.mean), f"{number(r.lowest)} to {number(r.highest)}") for r in replay.rows]
     against = [P(f"Refused before training: {p}", cls="error") for p in replay.problems]
@@ -243,14 +243,14 @@ def replay_view(
 def verdict_badge(
     verdict: str, # on a criterion
 ) -> FT:
-    "Met, unmet or not seen, as a coloured word with a mark."
+    "Return met, unmet or not seen, as a coloured word with a mark."
     mark, colour = dict(met=("✓ met", "completed"), unmet=("✗ unmet", "error")).get(verdict, (verdict, "stale"))
     return Span(mark, cls=f"badge {colour}")
 
 def verdict_view(
     judgment: JudgmentResult|None, # of an iteration; None: not yet
 ) -> FT:
-    "The criteria with number, interval and whether they are met, the seeds' scores, the confirmation, and who looked."
+    "Return the criteria with number, interval and verdict, the seeds' scores, the confirmation, and which films were looked at."
     if judgment is None: return Div()
     rows = [(verdict_badge(c.verdict), c.title, c.wanted, number(c.value),
              "–" if c.low is None else f"{number(c.low)} to {number(c.high)}", ", ".join(f"{run.rpartition('seed')[2]}: {number(v)}" for run, v in c.seeds.items()), c.evidence) for c in judgment.criteria]
@@ -261,9 +261,9 @@ def verdict_view(
     return Div(table_of(("", "Criterion", "Wanted", "Mean over seeds", "95% interval", "By seed", "Evidence"), rows, "No criteria are on record."), Ul(*(Li(s) for s in said if s)))
 
 def criteria_view(
-    criteria: Sequence[ElicitedCriterion], # of a session; empty: nobody has said yet
+    criteria: Sequence[ElicitedCriterion], # of a session; empty: not fixed yet
 ) -> FT:
-    "What counts, as it was fixed before training."
+    "Return a table of the criteria, as they were fixed before training."
     if not criteria: return Div()
     rows = [(c.title, Code(c.measure) if c.measure else "to be seen: " + c.description, wanted_text(c), "yes" if c.default_on else "no") for c in criteria]
     return Section(H2("What counts, fixed before training"), table_of(("Criterion", "Measured by", "Wanted", "Counts"), rows))
@@ -272,9 +272,9 @@ def code_view(
     title: str,     # of the code
     code: str,      # Python
     before: str="", # what it was; "": it is the first
-    since: str="",  # whose that was
+    since: str="",  # name of the iteration that had it before
 ) -> FT:
-    "Code, and line by line what changed in it."
+    "Return code in a fold, with what changed in it line by line."
     if not code: return Div()
     changed = [d for d in difflib.unified_diff(before.splitlines(), code.splitlines(), lineterm="", n=2)][2:] if before else []
     lines = [Span(d + "\n", cls={"+": "added", "-": "removed"}.get(d[0], "")) for d in changed]
@@ -294,11 +294,11 @@ def film_view(
 
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it
-    session_id: str,             # whose
+    session_id: str,             # id of the session
     latex: str="",               # the reward's formula
     before: LoopIterationSummary|None=None, # the iteration that it is compared with
 ) -> FT:
-    "An iteration: verdict, runs, curve, code and what changed in it."
+    "Return an iteration: verdict, runs, curve, code and what changed in it."
     a = shown.aggregation or shown.running
     runs = [(r.run_id, badge(r.status), number(r.final_return), ", ".join(f"{k} {number(v)}" for k, v in r.facts.items()),
              r.error or "") for r in (a.runs if a else [])]
@@ -313,9 +313,9 @@ def iteration_view(
         *audits, P(shown.audited, cls="quiet"), Div(*films), *curves, code_view("Reward", shown.reward_code, before.reward_code if before else "", before.iteration_id if before else ""))
 
 def compare_view(
-    iterations: Sequence[LoopIterationSummary], # in order
+    iterations: Sequence[LoopIterationSummary], # iterations in order
 ) -> FT:
-    "Iterations side by side: score, each criterion, confirmation, return, time, and what was changed for it."
+    "Compare iterations side by side: score, each criterion, confirmation, return, and the settings changed for each."
     if len(iterations) < 2: return Div()
     titles = list(dict.fromkeys(c.title for i in iterations if i.judgment for c in i.judgment.criteria))
     def score(i): return shown_score(i.intent_score) + (f" ({i.judgment.low:.2f} to {i.judgment.high:.2f})" if i.judgment and i.judgment.low is not None else "")
@@ -329,7 +329,7 @@ def compare_view(
 
 def session_view(
     shown: SessionDetail,                       # its state
-    iterations: Sequence[LoopIterationSummary], # in order
+    iterations: Sequence[LoopIterationSummary], # iterations in order
     events: Sequence[EventSummary]=(),          # its log
     latex: Sequence[str]=(),                    # the rewards' formulas
     lessons: str="",                            # a line each
@@ -339,7 +339,7 @@ def session_view(
     criteria: Sequence[ElicitedCriterion]=(),   # what counts
     judge_code: str="",                         # one for all iterations
 ) -> FT:
-    "A session with its iterations."
+    "Return a session with its iterations."
     best = f"best {shown.best_iteration}: {shown_score(shown.best_score)}" if shown.best_iteration else "nothing judged yet"
     parts = [iteration_view(i, shown.session_id, t, b) for i, t, b in zip(iterations, [*latex, *[""]*len(iterations)], [None, *iterations])]
     on = next((i.running for i in iterations if i.running), None)
@@ -353,12 +353,12 @@ def session_view(
 def benchmarks_view(
     benchmarks: Sequence[BenchmarkRunSummary], # the newest first
 ) -> FT:
-    "A table of benchmarks."
+    "Return a table of benchmarks."
     rows = [(A(b.alias or b.name or b.benchmark_id, href=f"/benchmark/{b.benchmark_id}"), b.problem or badge(b.status), f"{b.done} of {b.total}", b.passed) for b in benchmarks]
     return table_of(("Benchmark", "Status", "Ended", "Passed"), rows, "No benchmarks yet.")
 
 def benchmark_form() -> FT:
-    "A form that starts a benchmark."
+    "Return a form that starts a benchmark."
     number = lambda name, label, value, low: form_field(name, label, Input(type="number", value=value, min=low), "number")
     kinds = [Option(k, value=k) for k in ("scripted", "anthropic", "openai", "recorded")]
     return action_form("POST", "/api/benchmarks", form_field("name", "Name", Input(value="benchmark")),
@@ -369,15 +369,15 @@ def benchmark_form() -> FT:
 def benchmark_view(
     shown: BenchmarkRunDetail, # with its sessions
 ) -> FT:
-    "A benchmark with its cases."
+    "Return a benchmark with its cases."
     return Div(H1(shown.alias or shown.name or shown.benchmark_id), P(badge(shown.status), f" {shown.done} of {shown.total} ended, {shown.passed} passed"),
                P(shown.problem or "", cls="error"), sessions_view(shown.sessions), P(A("The job", href=f"/benchmark/job/{shown.benchmark_id}")))
 
 def job_view(
     job: JobRecord,                 # with a manifest
-    cases: Sequence[SessionDetail], # in order
+    cases: Sequence[SessionDetail], # cases in order
 ) -> FT:
-    "A job as its scheduler sees it."
+    "Return a job as its scheduler sees it."
     m, status = job.manifest(), job.read_status()
     rows = [(A(f"case {k}", href=f"/benchmark/job/{m.job_id}/case/{k}"), c.prompt, badge(c.status), c.error or c.problem or "") for k, c in enumerate(cases)]
     return Div(H1(m.job_id), P(badge(status.status if status else "unknown"), f" on {m.backend}, {m.max_parallel} at a time"),
@@ -388,7 +388,7 @@ def monitor_view(
     now: ResourceStatusResponse,       # this machine
     running: Sequence[SessionDetail],  # with a living process
 ) -> FT:
-    "What the machine has, and who uses it."
+    "Return what the machine has (cores, memory, GPUs), and the sessions that run on it."
     rows = [("Cores", now.cpu_count), ("Load", f"{now.cpu_load:.1f}"), ("Memory free", f"{now.memory_free/2**30:.1f} of {now.memory_total/2**30:.1f} GiB"),
             ("GPUs", ", ".join(now.gpus) or "none"), ("Sessions running", now.running_sessions)]
     return Div(H1("Machine"), table_of(("What", "Now"), rows), H2("Running"), sessions_view(running))
@@ -396,7 +396,7 @@ def monitor_view(
 def trash_view(
     items: Sequence[TrashItem], # what was deleted
 ) -> FT:
-    "The trash, with the ways out of it."
+    "Return what is in the trash, each with a button to restore it and one to delete it for good."
     def buttons(t):
         return Div(action_form("POST", f"/api/{t.kind}s/{t.entity_id}/restore", text="Restore"), action_form("DELETE", f"/api/trash/{t.entity_id}", text="Delete for good",
                                                                                                                     sure=f"Delete {t.alias or t.entity_id} for good? Nothing brings it back."))
@@ -477,7 +477,7 @@ def whole_page(
     live: bool=True, # does it change
     before: Sequence[FT]=(), # what stands above it, and stays as it is
 ) -> bytes:
-    "A page."
+    "Return a page as HTML, with the tabs of all pages."
     head = Head(Meta(charset="utf-8"), Meta(name="viewport", content="width=device-width, initial-scale=1"), Link(rel="icon", href="data:,"), Title(title), Link(rel="stylesheet", href="/page.css"), Script(src="/page.js", defer=True))
     tabs = Nav(*(A(name, href=path) for path, name in PAGE_TABS))
     return to_xml(Html(head, Body(tabs, Main(*before, Div(view, data_live="1") if live else view, *forms)), lang="en"), indent=False).translate(HIDDEN_MARKS).encode()
@@ -485,7 +485,7 @@ def whole_page(
 def sign_in_page(
     then: str, # path of a page of this server, where one wanted to go; any other leads to the sessions
 ) -> bytes:
-    "Where a browser proves that its person knows the token."
+    "Return the page where a person types the token; it leads on to `then`."
     to = then if then.startswith("/") and not then.startswith("//") and "\\" not in then else "/e2e"
     form = action_form("POST", "/sign-in", form_field("token", "Token", Input(type="password", required=True, autocomplete="current-password")), text="Sign in", then=to)
     return whole_page("Sign in", Div(H1("Sign in"), P("This server was started with a token; type it once, and this browser is known until it is closed.")), form, live=False)
@@ -541,7 +541,7 @@ def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
 def job_status(
     job: JobRecord, # perhaps with broken files
 ) -> str:
-    "Its status; unknown if that cannot be read."
+    "Return a job's status; unknown if it cannot be read."
     try: return s.status if (s := job.read_status()) else "unknown"
     except RecordError: return "unknown"
 
@@ -564,10 +564,10 @@ def _tab(service: P2PService, path: str, query: Mapping[str, str]) -> bytes:
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #190290a3
 def page_routes(
-    service: P2PService,    # has the records
+    service: P2PService,    # service that has the records
     access: Access=Access(),# who may see them; a browser that may not yet is led to where it signs in
 ) -> list[ServiceRoute]:
-    "The eight pages, their style and script, films, the stream that says when a page changes, and where one signs in."
+    "Return the routes of the eight pages, their style and script, films, the stream that says when a page changes, and signing in."
     from starlette.concurrency import run_in_threadpool
     headers = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
     def page(path, make):
@@ -601,7 +601,7 @@ def page_routes(
 CHANGE_S = .5  # seconds between two looks at the files
 
 async def _changes(service: P2PService, request) -> Any:
-    "A stream with an event whenever a file of what the page shows is written."
+    "Stream an event whenever a file of what the page shows is written."
     from starlette.responses import StreamingResponse
     parts = request.query_params.get("path", "").strip("/").split("/")
     folder = service.session(parts[1]).path if parts[0] == "e2e" and len(parts) == 2 else service.runs_dir
@@ -616,7 +616,7 @@ async def _changes(service: P2PService, request) -> Any:
     return StreamingResponse(stream(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 def _stamp(folder: Path) -> tuple:
-    "Changes when a record in the folder, or in those right below it, is written; a heartbeat does not count."
+    "Return the times of the records in the folder and right below it: equal until one is written; a heartbeat does not count."
     names = ("status.json", "metadata.json", "loop_history.json", "events.jsonl", "aggregation.json", "judgment.json", "metrics/scalars.jsonl")
     places = [folder, *(p for p in folder.iterdir() if p.is_dir())] if folder.is_dir() else []
     places += [p for d in places[1:] for p in d.glob("*_seed*")] + [*job_folder(folder).glob("*")]
@@ -631,6 +631,6 @@ def serve_p2p(
     vlm: str="",               # model for /api/vlm
     at_once: int=1,            # sessions that may run at a time, of those that are started here; the others wait in a queue
 ) -> DaemonServer:
-    "Routes and pages on one server; nothing answers before it is run. Raises OSError, ValueError."
+    "Return a server of routes and pages; it answers once it is run. Raises OSError, ValueError."
     service, access = P2PService(runs_dir, vlm, at_once=at_once), Access(token, cookie="oaml_p2p")
     return p2p_server(api_routes(service) + page_routes(service, access), access, host, port)

@@ -44,13 +44,13 @@ def check_entity_id(
 def new_session_id(
     prefix: str="session", # or "benchmark"
 ) -> str:                  # such as session_20260301_120000_ab12cd
-    "An id that begins with the time, so that names sort by it."
+    "Return a new id that begins with the time in UTC, so that names sort by it."
     return f"{prefix}_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}_{secrets.token_hex(3)}"
 
 def iteration_number(
     id: str|int, # "iter_10", "10" or 10
 ) -> int:
-    "Which iteration it is, from 1. Raises RecordError."
+    "Return an iteration's number, from 1. Raises RecordError for what is no iteration's id."
     if m := re.fullmatch(r"(?:iter_)?([1-9]\d{0,5})", str(id)): return int(m[1])
     raise RecordError(f"{str(id)[:100]!r} is no iteration; they are iter_1, iter_2, ...")
 
@@ -68,7 +68,7 @@ def read_record(
     path: Path,              # of a JSON file
     cls: type[StrictRecord], # what it should hold
 ) -> Any:                    # an instance of `cls`, or None if there is no file
-    "Raises RecordError if the file cannot be read or is something else."
+    "Read a record from its file; None without a file. Raises RecordError if the file cannot be read or holds something else."
     text = _read_bytes(path)
     return None if text is None else parse_record(cls, text, str(path))
 
@@ -119,7 +119,7 @@ class RecordFolder:
             write_record(self.status_path, data)
 
     def read_status(self) -> StatusData|None:
-        "The status; None if there is none yet. Raises RecordError."
+        "Return the status; None if there is none yet. Raises RecordError."
         return read_record(self.status_path, StatusData)
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #5d0c7a11
@@ -163,7 +163,7 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #5b422583
     def read_config(self) -> dict|None:
-        "The training's configuration as plain values; None if there is none. Raises RecordError."
+        "Return the training's configuration as plain values; None if there is none. Raises RecordError."
         config = read_record(self.config_path, TrainConfig)
         return config and config.model_dump()
 
@@ -174,7 +174,7 @@ class IterationRecord(RecordFolder):
         write_record(self.config_path, config)
 
     def read_summary(self) -> TrainSummary|None:
-        "What the training came to; None if it has not. Raises RecordError."
+        "Return the training's results; None if it has not ended. Raises RecordError."
         return read_record(self.summary_path, TrainSummary)
 
     def save_summary(self,
@@ -185,7 +185,7 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #f0f5a0f9
     def read_reward_source(self) -> str:
-        "The reward's code. Raises RecordError if there is none."
+        "Return the reward's code. Raises RecordError if there is none."
         text = _read_bytes(self.reward_fn_path)
         if text is None: raise RecordError(f"{self.reward_fn_path}: is missing; this iteration has no reward yet")
         return text.decode(errors="replace")
@@ -197,7 +197,7 @@ class IterationRecord(RecordFolder):
         write_record(self.reward_fn_path, source)
 
     def read_reward_spec(self) -> RewardSpec:
-        "What the reward says about itself. Raises RecordError if it is missing."
+        "Return what the reward declares: formula, terms and description. Raises RecordError if it was not loaded yet."
         spec = read_record(self.reward_spec_path, RewardSpec)
         if spec is None: raise RecordError(f"{self.reward_spec_path}: is missing; the reward was not loaded yet")
         return spec
@@ -217,17 +217,17 @@ class IterationRecord(RecordFolder):
         config: TrainConfig, # how it is to train
         source: str,         # of its reward
     ) -> TrainSummary|None:  # None if it is not complete
-        "What this very run came to. Raises RecordError if another one is complete here."
+        "Return the summary of this very run if it is complete. Raises RecordError if a run with another reward or configuration is complete here."
         summary = self.read_summary()
         if summary and (self.read_config(), self.read_reward_source()) != (config.model_dump(), source):
             raise RecordError(f"{self.path}: is complete, with another reward or config; take another --iteration-id, or delete it")
         return summary
 
     def begin_run(self,
-        config: TrainConfig, # how it trains
+        config: TrainConfig, # configuration of the run
         source: str,         # of its reward
     ) -> None:
-        "The folder of a run that begins; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
+        "Begin a run's folder; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
         if self.path.exists():
             if foreign := sorted(p.name for p in self.path.iterdir() if not _is_of_run(p.name)):
                 raise RecordError(f"{self.path}: has {foreign[0]} and is no training's folder; take another --iteration-id")
@@ -238,7 +238,7 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #cfb42063
     def read_judgment(self) -> JudgmentResult|None:
-        "The judgment; None if there is none yet. Raises RecordError."
+        "Return the judgment; None if there is none yet. Raises RecordError."
         return read_record(self.judgment_path, JudgmentResult)
 
     def save_judgment(self,
@@ -254,7 +254,7 @@ class IterationRecord(RecordFolder):
         write_record(self.revised_reward_path, code)
 
     def read_aggregation(self) -> IterationAggregation|None:
-        "All runs in one record; None if they have not ended. Raises RecordError."
+        "Return all runs in one record; None if they have not ended. Raises RecordError."
         return read_record(self.aggregation_path, IterationAggregation)
 
     def save_aggregation(self,
@@ -266,7 +266,8 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #0c27fbaa
     def parse_scalars(self) -> tuple[list[dict], list[dict]]:
-        "The lines (training, evaluation) of scalars.jsonl; a last line without its end is left out. Raises RecordError."
+        """Return the lines of scalars.jsonl, those of the training and those of evaluations; a last line without its end is left out. Raises RecordError
+        that names a wrong line."""
         lines = (_read_bytes(self.scalars_path) or b"").split(b"\n")[:-1]
         training, evaluation = [], []
         for k, line in enumerate(lines, 1):
@@ -288,13 +289,13 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #db653c9b
     def runs(self) -> list["IterationRecord"]:
-        "The runs of single seeds, in the order of configuration and seed."
+        "Return the runs of single seeds, in the order of configuration and seed."
         def order(p): return (p.name.rpartition("_seed")[0], int(p.name.rpartition("_seed")[2]))
         folders = [p for p in self.path.glob("*_seed*") if p.is_dir() and p.name.rpartition("_seed")[2].isdigit()]
         return [IterationRecord(p) for p in sorted(folders, key=order)]
 
     def compute_progress(self) -> float|None:
-        "How much of the training is done, 0 to 1, the mean over runs; None if there is no configuration yet."
+        "Return how much of the training is done, 0 to 1, as the mean over runs; None if there is no configuration yet."
         if runs := self.runs():
             try: session = read_record(self.path.parent/"session_config.json", SessionConfig)
             except RecordError: session = None
@@ -305,7 +306,7 @@ class IterationRecord(RecordFolder):
         return min(1., training[-1]["step"]/config["total_timesteps"]) if training else 0.
 
     def derive_status(self) -> str:
-        "pending, running, completed, cancelled, error, or unknown: from status.json, or from the files that are there."
+        "Return pending, running, completed, cancelled, error or unknown: from status.json, or from the files that are there."
         try: status = self.read_status()
         except RecordError: return "unknown"
         if status: return status.status
@@ -318,11 +319,11 @@ class IterationRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #b51a131c
     def video_filenames(self) -> list[str]:
-        "Names of the films, in order."
+        "Return the names of the films, in order."
         return sorted(p.name for p in self.videos_dir.glob("*") if p.suffix in (".webp", ".mp4", ".gif"))
 
     def validate(self) -> list[str]:
-        "What is missing or wrong in an iteration that has ended, a sentence each; empty if nothing."
+        "Return what is missing or wrong in an iteration that has ended, a sentence each; empty if nothing is."
         problems = [f"{p}: is missing" for p in (self.reward_fn_path, self.config_path) if not p.exists()]
         try: replayed = read_record(self.replay_path, ReplayRecord)
         except RecordError as e: replayed = problems.append(str(e))
@@ -345,7 +346,7 @@ for _attribute, _name in _FILES.items(): setattr(IterationRecord, _attribute, _p
 # %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
 
 def _is_of_run(name: str) -> bool:
-    "Whether a training may have written a file or folder of this name."
+    "Return whether a training may have written a file or folder of this name."
     known = {"status.json", "agent", *(Path(f).parts[0] for f in _FILES.values())}
     return name in known or name.startswith((".", "trajectory_", "policy.")) or name.endswith(".part")
 
@@ -365,7 +366,7 @@ class SessionRecord(RecordFolder):
         write_record(self.history_path, data)
 
     def read_history(self) -> dict|None:
-        "What the loop did; None if nothing yet. Raises RecordError."
+        "Return the loop's history; None if there is none yet. Raises RecordError."
         return _read_object(self.history_path)
 
     def save_analysis(self,
@@ -375,17 +376,17 @@ class SessionRecord(RecordFolder):
         write_record(self.analysis_path, SessionAnalysis.model_validate(data))
 
     def read_analysis(self) -> dict|None:
-        "The look back as plain values; None if there is none. Raises RecordError."
+        "Return the analysis of the session as plain values; None if there is none. Raises RecordError."
         found = read_record(self.analysis_path, SessionAnalysis)
         return found and found.model_dump()
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #063780ed
     def read_metadata(self) -> EntityMetadata:
-        "Alias, star and tags; the empty ones if nobody has set any. Raises RecordError."
+        "Return alias, star and tags; empty ones if none were set. Raises RecordError."
         return read_record(self.metadata_path, EntityMetadata) or EntityMetadata()
 
     def save_metadata(self,
-        data: EntityMetadata, # all of them
+        data: EntityMetadata, # alias, star, tags and time of deletion
     ) -> None:
         "Write metadata.json."
         write_record(self.metadata_path, data)
@@ -400,7 +401,7 @@ class SessionRecord(RecordFolder):
         return data
 
     def read_session_config(self) -> SessionConfig|None:
-        "How the session was begun; None if it is no session. Raises RecordError."
+        "Return the configuration that the session began with; None if this is no session. Raises RecordError."
         return read_record(self.config_path, SessionConfig)
 
     def save_session_config(self,
@@ -411,24 +412,24 @@ class SessionRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #cfcfc037
     def iteration_records(self) -> list[IterationRecord]:
-        "The iterations in numeric order."
+        "Return the iterations in numeric order."
         folders = [p for p in self.path.glob("iter_*") if p.is_dir() and re.fullmatch(r"iter_[1-9]\d{0,5}", p.name)]
         return [IterationRecord(p) for p in sorted(folders, key=lambda p: iteration_number(p.name))]
 
     def get_iteration(self,
         iteration_id: str, # "iter_2" or "2"
     ) -> IterationRecord|None:
-        "An iteration that is there; None if it is not. Raises RecordError for what is no id."
+        "Return an iteration; None if it is not there. Raises RecordError for what is no iteration's id."
         path = self.path/f"iter_{iteration_number(iteration_id)}"
         return IterationRecord(path) if path.is_dir() else None
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #dfdb3790
     def touch_heartbeat(self) -> None:
-        "A sign of life."
+        "Renew the time of the heartbeat file, as a sign of life."
         self.heartbeat_path.touch()
 
     def heartbeat_age(self) -> float|None:
-        "Seconds since the last sign of life; None if there was none."
+        "Return the seconds since the last sign of life; None if there was none."
         try: return max(0., time.time() - self.heartbeat_path.stat().st_mtime)
         except FileNotFoundError: return None
 
@@ -440,13 +441,13 @@ class SessionRecord(RecordFolder):
         from filelock import FileLock, Timeout
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path/".lock", thread_local=False)
-        try: lock.acquire(timeout=wait_s, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
+        try: lock.acquire(timeout=wait_s, poll_interval=.02)  # a process that asks `is_locked` has it for a moment
         except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
         try: yield
         finally: lock.release()
 
     def is_locked(self) -> bool:
-        "Whether some process runs it now."
+        "Return whether some process runs the session now."
         if not (self.path/".lock").exists(): return False
         try:
             with self.running(.05): return False
@@ -454,7 +455,7 @@ class SessionRecord(RecordFolder):
 
     # %% ../../nbs/17b_prompt2policy.records.ipynb #a070b14b
     def read_lineage(self) -> Lineage:
-        "The session's lineage; an empty one at the start. Raises RecordError."
+        "Return the session's lineage; an empty one at the start. Raises RecordError."
         return read_record(self.lineage_path, Lineage) or Lineage()
 
     def save_lineage(self,
@@ -472,17 +473,17 @@ for _attribute, _name in _SESSION_FILES.items(): setattr(SessionRecord, _attribu
 # %% ../../nbs/17b_prompt2policy.records.ipynb #a5b5b20a
 
 def _read_object(path: Path) -> dict|None:
-    "A file with any JSON object; None if there is none."
+    "Return the JSON object of a file; None without a file. Raises RecordError for anything else."
     if (text := _read_bytes(path)) is None: return None
     try: return read_json(text, str(path), dict)
     except ValueError as e: raise RecordError(str(e)) from None
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #79d31985
 def list_records(
-    runs_dir: Path,          # may be missing
+    runs_dir: Path,          # folder of sessions; may be missing
     prefix: str="session_",  # of the folders' names
 ) -> list[SessionRecord]:    # the newest last
-    "All sessions of a folder, those with broken files too."
+    "Return all sessions of a folder, those with broken files too."
     if not Path(runs_dir).is_dir(): return []
     def begun(path): return (config.stat().st_mtime_ns if (config := path/"session_config.json").exists() else 0, path.name)
     return [SessionRecord(p) for p in sorted(Path(runs_dir).iterdir(), key=begun)
@@ -499,7 +500,7 @@ class EventLog:
     def read(self,
         after: int=-1, # only events with a higher number
     ) -> list[EventDetail]:
-        "Events in order; half a line at the end is left out. Raises RecordError."
+        "Return the events in order; half a line at the end is left out. Raises RecordError."
         lines = (_read_bytes(self.path) or b"").split(b"\n")[:-1]
         return [parse_record(EventDetail, line, f"{self.path}, line {k + 1}") for k, line in enumerate(lines) if k > after]
 
@@ -525,46 +526,46 @@ class EventLog:
 def event_summary(
     event: EventDetail, # from the log
 ) -> EventSummary:
-    "The line without its data."
+    "Return an event without its data."
     return EventSummary(**{k: getattr(event, k) for k in EventSummary.model_fields})
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #914aaaf4
 def add_entry(
-    lineage: Lineage,     # so far
+    lineage: Lineage,     # lineage so far
     entry: LineageEntry,  # replaces one of the same iteration
 ) -> Lineage:
-    "The lineage with an iteration more, in numeric order."
+    "Return the lineage with an iteration added, in numeric order."
     others = [e for e in lineage.entries if e.iteration != entry.iteration]
     return lineage.model_copy(update=dict(entries=sorted([*others, entry], key=lambda e: iteration_number(e.iteration))))
 
 def best_entry(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
 ) -> LineageEntry|None:
-    "The entry that passed or has the highest score, the earliest of equals; None if nothing is judged."
+    "Return the entry that passed or has the highest score, the earliest of equals; None if nothing is judged."
     judged = [e for e in lineage.entries if e.score is not None]
     return max(judged, key=lambda e: (e.passed, e.score), default=None)
 
 def ancestors(
-    lineage: Lineage, # so far
-    iteration: str,   # whose
+    lineage: Lineage, # lineage so far
+    iteration: str,   # id of the iteration
 ) -> list[str]:
-    "The iterations that led to this one, the nearest first."
+    "Return the iterations that led to this one, the nearest first."
     parent, found = {e.iteration: e.parent for e in lineage.entries}, []
     while (iteration := parent.get(iteration)) and iteration not in found: found.append(iteration)
     return found
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #a070b14b
 def add_lesson(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
     lesson: Lesson,   # one with the same text is replaced, so its tier can change
 ) -> Lineage:
-    "The lineage with a lesson more."
+    "Return the lineage with a lesson added."
     return lineage.model_copy(update=dict(lessons=[*(k for k in lineage.lessons if k.text != lesson.text), lesson]))
 
 def lessons_text(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
 ) -> str:             # a line each, the firmest first
-    "The lessons that are still believed, for a prompt."
+    "Return the lessons that still hold (HARD, STRONG or SOFT) as text for a prompt."
     tiers = ("HARD", "STRONG", "SOFT")
     held = sorted((k for k in lineage.lessons if k.tier in tiers), key=lambda k: tiers.index(k.tier))
     return "\n".join(f"[{k.tier}] {k.text} ({k.iteration})" for k in held)

@@ -82,7 +82,7 @@ REVISER_TOOLS = (GetIterationRewardCode, GetIterationTrainingDynamics, CompareIt
 class RecordTools:
     "Answers the reviser's tools from a session's record; lessons stay in `lineage` until the loop saves it."
     def __init__(self,
-        session: SessionRecord, # to be read
+        session: SessionRecord, # session to be read
         current: str,           # the iteration that is being revised
     ):
         self.session, self.current, self.lineage = session, current, session.read_lineage()
@@ -91,7 +91,7 @@ class RecordTools:
         name: str,   # of the tool
         given: Any,  # its arguments, unchecked
     ) -> str:        # for the model, errors too
-        "What a tool gives."
+        "Return what a tool gives, or in words why it gives nothing."
         tool = next((t for t in REVISER_TOOLS if tool_name(t) == name), None)
         if tool is None: return f"There is no tool {name!r}; there are {', '.join(map(tool_name, REVISER_TOOLS))}."
         try: return str(getattr(self, f"_{name}")(**tool.model_validate(given).model_dump()))
@@ -156,9 +156,9 @@ class RecordTools:
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #d14df6a9
 
 def dynamics_text(
-    iteration: IterationRecord, # trained
+    iteration: IterationRecord, # a trained iteration
 ) -> str:
-    "How its training went, in lines for a model or a person."
+    "Describe an iteration's training in lines, for a model or a person."
     aggregation, lines = iteration.read_aggregation(), []
     if aggregation is None: return f"{iteration.iteration_id} is not trained yet."
     for name, s in aggregation.metrics.series.items():
@@ -188,10 +188,10 @@ policy did, which term it collected, what was tried before. Never break a HARD l
 diagnosis. {REWARD_FORM}"""
 
 def changed_config(
-    config: TrainConfig, # so far
+    config: TrainConfig, # configuration so far
     changes: dict,       # fields to change
 ) -> TrainConfig:
-    "The configuration with changes. Raises ValueError naming the field, and the nearest for an unknown one."
+    "Return the configuration with changes. Raises ValueError naming the field, and the nearest for an unknown one."
     fixed = {"env_id", "seed", "total_timesteps", "film", "eval_episodes", "checkpoints", "max_episode_steps"} & set(changes)
     if fixed: raise ValueError(f"hp_changes.{min(fixed)}: is the person's to set, not the reviser's")
     try: return TrainConfig.model_validate_json(json.dumps(config.model_dump() | changes))
@@ -199,14 +199,14 @@ def changed_config(
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #fcb09120
 def revise(
-    llm: LLMClient,         # is asked
+    llm: LLMClient,         # model that is asked
     session: SessionRecord, # with a judged iteration
     current: str,           # the iteration
     task: str,              # as `authors.task_text` has it
     hp_tuning: bool=True,   # may settings of training be changed
     check: Callable[[TrainConfig], None]=lambda config: None, # raises ValueError for a changed one that cannot be trained with
 ) -> tuple[ReviseResult, Lineage]: # what to try, and the lineage with the new lessons
-    "Read, then hand in. Raises LLMError."
+    "Let a model read the records, and return the revision that it hands in. Raises LLMError."
     tools, problem = RecordTools(session, current), ""
     turns = [user_turn(f"{task}\n\nThe verdict on {current}:\n{tools.answer('get_iteration_judgment_detail', dict(iteration=current))}\n"
                        f"Lessons so far:\n{lessons_text(tools.lineage) or '(none)'}")]
@@ -223,12 +223,12 @@ def revise(
     raise LLMError(f"{current}: no revision in {READ_TURNS + 3} questions" + (f"; the last: {problem}" if problem else ""))
 
 def _tool_turns(reply, tools: RecordTools) -> list[dict]:
-    "A reply that reads, and what it read."
+    "Return a reply that reads, and what it read, as turns of the next request."
     results = [dict(id=c.id, text=tools.answer(c.name, c.input)) for c in reply.calls]
     return [answer_turns(reply, "")[0], dict(role="tool", results=results)]
 
 def _handed_in(r: SubmitRevision, tools: RecordTools, hp_tuning: bool, check: Callable) -> tuple[ReviseResult, Lineage]:
-    "A revision that can be tried. Raises ValueError."
+    "Return a revision that can be tried, and the lineage with its lesson. Raises ValueError."
     if r.hp_changes and not hp_tuning: raise ValueError("hp_changes: settings are not to be changed in this session")
     parent = tools._of(r.parent or tools.current).iteration_id
     config = read_record(tools._of(parent).config_path, TrainConfig)
@@ -238,7 +238,7 @@ def _handed_in(r: SubmitRevision, tools: RecordTools, hp_tuning: bool, check: Ca
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #cfc4d9d9
 def save_revision(
-    iteration: IterationRecord, # that was revised
+    iteration: IterationRecord, # iteration that was revised
     result: ReviseResult,       # what to try next
 ) -> None:
     "Write reward_fn_revised.py and, last, revision.json."
@@ -246,9 +246,9 @@ def save_revision(
     write_record(iteration.path/"revision.json", result)
 
 def read_revision(
-    iteration: IterationRecord, # perhaps revised
+    iteration: IterationRecord, # iteration, perhaps revised
 ) -> ReviseResult|None:
-    "What is to be tried after an iteration; None if it was not revised. Raises RecordError."
+    "Return what is to be tried after an iteration; None if it was not revised. Raises RecordError."
     return read_record(iteration.path/"revision.json", ReviseResult)
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #de3b7d4d
@@ -262,11 +262,11 @@ _ANALYST = """You look back on a session in which rewards were written, trained 
 figures, and what it does not show. Name rewards that were collected without doing the task."""
 
 def analyse_session(
-    llm: LLMClient,         # is asked
+    llm: LLMClient,         # model that is asked
     session: SessionRecord, # with at least one judged iteration
     prompt: str,            # the intent
 ) -> SessionAnalysis:       # saved as analysis.json
-    "A look back on a session. Raises LLMError."
+    "Ask a model to analyse a session, save the analysis and return it. Raises LLMError."
     tools = RecordTools(session, "")
     text = "\n\n".join([f"Intent: {prompt}", tools.answer("get_iteration_scores", {}), tools.answer("get_strategy_summary", {}),
                         *(f"{i.iteration_id}:\n{dynamics_text(i)}" for i in session.iteration_records())])

@@ -60,7 +60,8 @@ class JailedReward:
 
     # %% ../../nbs/17d_prompt2policy.rewards.ipynb #da39fc5d
     def _check(self, names: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "Totals and terms of the rows of `values`. Raises RewardError."
+        """Return the totals and terms in the rows of `values`. Raises RewardError for another shape, a number that is not finite, or terms that do not
+        add up to the total."""
         if self.names is None: self.names = self._checked_names(names)
         if values.ndim != 2 or values.shape[1] != 1 + len(self.names): raise RewardError("the answer has another shape than its terms")
         if not np.isfinite(values).all(): raise RewardError(f"{self._worst(values)} is not finite; a reward is a finite number")
@@ -85,9 +86,9 @@ class JailedReward:
     # %% ../../nbs/17d_prompt2policy.rewards.ipynb #29a13e69
     def rewards_of(self,
         steps: "Sequence[RewardStep]", # of one episode, in order
-        env: int=0,                  # which instance
+        env: int=0,                  # number of the instance, from 0
     ) -> tuple[np.ndarray, np.ndarray]: # totals (n,), terms (n, terms) in the order of `names`
-        "Rewards of an episode; the instance is reset before it. Raises RewardError."
+        "Return the rewards of one episode; the instance is reset before it. Raises RewardError."
         rows = [[env, s.obs, s.action, s.next_obs, s.info, k == 0] for k, s in enumerate(steps)]
         answer = self._ask("steps", rows=rows)
         try: names, values = answer["names"], np.array(answer["values"], np.float64)
@@ -108,7 +109,7 @@ class JailedReward:
     def vector(self,
         rows: np.ndarray, # (environments, width) of `bind`, float64
     ) -> tuple[np.ndarray, np.ndarray]: # totals (environments,), terms (environments, terms)
-        "Rewards of one step of all environments. Raises RewardError."
+        "Return the rewards of one step of all environments. Raises RewardError."
         try: kind, answer = self.jail._ask(b"S", rows.tobytes(), self.jail.timeout_s)
         except JailError as e: raise RewardError(str(e)) from None
         names = self.names or self._checked_names(self._ask("term_names"))
@@ -120,8 +121,8 @@ class JailedReward:
 class RewardStep:
     "A step as a reward gets it."
     obs: Any                     # before: an array, or plain values
-    action: Any                  # that was taken
-    next_obs: Any                # after
+    action: Any                  # action that was taken
+    next_obs: Any                # observation after the step
     info: dict[str, Any]         # what the engine tells
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #ca02b379
@@ -130,7 +131,7 @@ def load_from_file(
     envs: int=1,          # instances
     timeout_s: float=30., # for an answer
 ) -> JailedReward:
-    "The reward of a file, in its jail. Raises RewardError that names the file."
+    "Return the reward of a file, running in its jail. Raises RewardError that names the file."
     try: source = read_text_file(path)
     except (OSError, ValueError) as e: raise RewardError(f"{path}: cannot be read ({e})") from None
     try: return JailedReward(source, envs, timeout_s)
@@ -156,19 +157,19 @@ class TriesRewardOnSteps:
     def check_config(self,
         config: Any, # a TrainConfig
     ) -> None:
-        "PPO has every setting."
+        "Accept every configuration: PPO has all the settings."
 
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:
-        "What is wrong with it, by trying it on some known steps; None if nothing."
+        "Return what is wrong with the reward, found by trying it on some known steps; None if nothing is."
         try: check_reward(code, self._steps())
         except RewardError as e: return str(e)
 
     def reward_spec(self,
         code: str, # a reward that was tried
     ) -> RewardSpec:
-        "What it says about itself."
+        "Return what the reward declares: formula, terms and description. Raises RewardError if it fails on the known steps."
         return check_reward(code, self._steps())
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #0a5fd214
@@ -178,7 +179,7 @@ def draw_latex(
     text: str, # a formula, as `RewardSpec.latex`
     size: int=14, # points
 ) -> bytes:    # PNG
-    "A picture of the formula. Raises RewardError if matplotlib's mathtext does not know something in it."
+    "Return a picture of the formula. Raises RewardError if it is too long or too large, or if matplotlib's mathtext cannot read it."
     from matplotlib import mathtext
     buffer = io.BytesIO()
     if len(text) > 500: raise RewardError("the formula is longer than 500 characters")
@@ -209,7 +210,7 @@ def _template_paths() -> dict[str, Path]:
 def template_source(
     name: str, # of a template
 ) -> str:
-    "Its code. Raises RewardError that lists the others."
+    "Return the code of a template. Raises RewardError that lists the templates if there is none of this name."
     paths = _template_paths()
     if name not in paths: raise RewardError(f"{name!r} is no template; there are {', '.join(sorted(paths))}")
     return paths[name].read_text(encoding="utf-8")
@@ -218,16 +219,16 @@ def template_source(
 @dataclass
 class Trajectory:
     "What an engine showed of an episode, step by step: what rewards are replayed on."
-    agent: str                       # who acted
+    agent: str                       # name of the agent that acted
     seed: int                        # of the episode
-    steps: list[RewardStep]          # in order
+    steps: list[RewardStep]          # steps in order
     truth: dict[str, float] = field(default_factory=dict) # what the engine knows, and no reward sees
 
 def replay_reward(
-    reward: JailedReward,              # in its jail
+    reward: JailedReward,              # reward in its jail
     episodes: Iterable[Trajectory], # of several agents
 ) -> list[ReplayRow]:                  # the best paid first
-    "What each agent earns. Raises RewardError."
+    "Return what each agent earns an episode: mean, lowest and highest. Raises RewardError."
     totals = {}
     for e in episodes: totals.setdefault(e.agent, []).append(float(reward.rewards_of(e.steps)[0].sum()) if e.steps else 0.)
     rows = [ReplayRow(agent=agent, episodes=len(t), mean=float(np.mean(t)), lowest=min(t), highest=max(t)) for agent, t in totals.items()]
@@ -238,7 +239,7 @@ def replay_problems(
     rows: Sequence[ReplayRow], # of `replay_reward`
     best: str="oracle",        # who does the task
 ) -> list[str]:                # a sentence for each agent that is paid as much or more
-    "Why the reward would teach the wrong thing; empty if nothing speaks against it."
+    "Return why the reward would teach the wrong thing; empty if nothing speaks against it. Raises RewardError without an episode of `best`."
     of = {r.agent: r for r in rows}
     if best not in of: raise RewardError(f"there is no episode of {best!r} to compare with")
     most = of[best].mean

@@ -36,7 +36,7 @@ def field_columns(
     fields: Sequence[tuple[str, tuple[int, ...]]], # names and shapes
     at: int=0,                                     # the first column
 ) -> dict[str, slice]:
-    "Which columns of a flat row each field has."
+    "Return which columns of a flat row each field has."
     ends = at + np.cumsum([int(np.prod(shape, dtype=int)) for _, shape in fields])
     return {name: slice(int(begin), int(end)) for (name, _), begin, end in zip(fields, [at, *ends], ends)}
 
@@ -44,8 +44,8 @@ def field_columns(
 class RewardedEnvs:
     "Environments of an engine that pay a jailed reward."
     def __init__(self,
-        engine: MujocoEngine,     # makes them
-        config: TrainConfig,      # which environment
+        engine: MujocoEngine,     # engine that makes the environments
+        config: TrainConfig,      # configuration that names the environment
         reward: JailedReward,     # with an instance for each
         seeds: Sequence[int],     # of their first episodes, one for each
     ):
@@ -72,7 +72,7 @@ class RewardedEnvs:
     def step(self,
         actions: np.ndarray, # (environments, action)
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]: # observations, rewards, dones, infos
-        "One step of all; an episode that ends is followed by the next one. Raises RewardError."
+        "Take one step in all environments; an episode that ends is followed by the next one. Raises RewardError."
         actions, infos, dones = np.clip(actions, self.space.low, self.space.high), [], np.zeros(len(self.envs), bool)
         for name, values in (("obs", self.obs), ("action", actions)): self.rows[:, self.columns[name]] = values
         self.rows[:, 0], after = self.first, np.empty_like(self.obs)
@@ -91,7 +91,7 @@ class RewardedEnvs:
         return self.obs.astype(np.float32), self.totals.astype(np.float32), dones, infos
 
     def _write_row(self, k: int, obs: np.ndarray, info: dict):
-        "What is known after a step of environment `k`."
+        "Write what is known after a step of environment `k` into its row."
         row = self.rows[k]
         row[self.columns["next_obs"]] = obs
         for name, column in self.scalars: row[column] = info[name]
@@ -109,7 +109,7 @@ class MlpPolicy:
     def __call__(self,
         obs: np.ndarray, # (n, observation)
     ) -> np.ndarray:     # (n, action), not clipped
-        "Actions without exploration."
+        "Return the actions without exploration."
         x = np.clip((obs - self.mean)/self.std, -self.limit, self.limit)
         for k, (w, b) in enumerate(self.layers):
             x = x@w.T + b
@@ -127,7 +127,7 @@ class MlpPolicy:
 def load_mlp_policy(
     path: Path, # of `MlpPolicy.save`
 ) -> MlpPolicy:
-    "The policy again. Raises OSError or ValueError."
+    "Load a policy. Raises OSError or ValueError."
     with np.load(path, allow_pickle=False) as f:
         layers = [(f[f"w{k}"], f[f"b{k}"]) for k in range(sum(n.startswith("w") for n in f))]
         return MlpPolicy(layers, f["mean"], f["std"], float(f["limit"]) if "limit" in f else 10.)  # older files have none
@@ -167,7 +167,7 @@ def evaluate_policy(
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #6791e1ce
 def _split_fields(rows: np.ndarray, fields: list) -> dict[str, np.ndarray]:
-    "The columns of the rows by field."
+    "Return the columns of the rows by field, in the field's shape."
     columns = field_columns(fields)
     return {name: rows[:, columns[name]].reshape(len(rows), *shape) for name, shape in fields}
 
@@ -175,9 +175,9 @@ def _split_fields(rows: np.ndarray, fields: list) -> dict[str, np.ndarray]:
 def eval_point(
     step: int,                     # environment steps before
     episodes: Sequence[dict],      # of `evaluate_policy`
-    engine: MujocoEngine,          # knows the truth
+    engine: MujocoEngine,          # engine that knows the truth
 ) -> tuple[EvalPoint, dict[str, list[float]]]: # the means, and the facts of each episode
-    "What held-out episodes say."
+    "Summarise held-out episodes: mean and spread of the returns, and the mean of each fact."
     returns, truths = [float(e["reward"].sum()) for e in episodes], [engine.truth(e) for e in episodes]
     facts = {k: [t[k] for t in truths] for k in truths[0]}
     return EvalPoint(step=step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
@@ -195,16 +195,16 @@ def save_trajectory(
 def load_trajectory(
     path: Path, # of `save_trajectory`
 ) -> list[dict[str, np.ndarray]]: # arrays by field, for each episode
-    "The episodes again. Raises OSError or ValueError."
+    "Load episodes. Raises OSError or ValueError."
     with np.load(path, allow_pickle=False) as f: arrays = {k: f[k] for k in f}
     number = arrays.pop("episode")
     return [{k: v[number == n] for k, v in arrays.items()} for n in range(int(number.max()) + 1)]
 
 def stored_episodes(
     episodes: Sequence[dict], # of `load_trajectory`
-    agent: str,               # who acted
+    agent: str,               # name of the agent that acted
 ) -> list[Trajectory]:     # for `replay_reward`
-    "Trajectories as a reward gets them."
+    "Return stored episodes as the trajectories that a reward gets."
     given = lambda e: [k for k in e if k not in ("obs", "action", "next_obs", "reward") and not k.startswith("term:")]
     def info(e, t): return {k: float(e[k][t]) if e[k].ndim == 1 else e[k][t] for k in given(e)}
     return [Trajectory(agent, n, [RewardStep(e["obs"][t], e["action"][t], e["next_obs"][t], info(e, t)) for t in range(len(e["reward"]))],
@@ -212,7 +212,7 @@ def stored_episodes(
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #583a372b
 def _vec_env(envs: RewardedEnvs) -> Any:
-    "The environments as stable-baselines3 wants them."
+    "Wrap the environments in stable-baselines3's interface."
     from stable_baselines3.common.vec_env import VecEnv
     class Adapter(VecEnv):
         "Hands on."
@@ -231,7 +231,7 @@ def _vec_env(envs: RewardedEnvs) -> Any:
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #0c795a38
 def _ppo(config: TrainConfig, venv: Any) -> tuple[Any, Any]:
-    "The learner, and its environment with normalised observations and rewards."
+    "Return the learner, and its environment with normalised observations and rewards."
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import VecNormalize
@@ -248,7 +248,7 @@ def mlp_policy(
     model: Any, # stable-baselines3's PPO
     venv: Any,  # its VecNormalize
 ) -> MlpPolicy:
-    "What the learner does without exploration."
+    "Return the learner's policy without exploration, as plain arrays."
     net = [m for m in model.policy.mlp_extractor.policy_net if hasattr(m, "weight")] + [model.policy.action_net]
     layers = [tuple(p.detach().double().numpy().copy() for p in (m.weight, m.bias)) for m in net]
     zero, one = np.zeros(layers[0][0].shape[1]), np.ones(layers[0][0].shape[1])
@@ -257,25 +257,25 @@ def mlp_policy(
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #80f3eb53
 class TrainingCancelled(Exception):
-    "Somebody asked the training to stop."
+    "The training was asked to stop."
 
 @dataclass
 class TrainingRun:
     "One seed: its folder, and the state of the training between two updates."
     record: IterationRecord                      # where everything is written
-    config: TrainConfig                          # how
+    config: TrainConfig                          # configuration of the run
     source: str                                  # of the reward
     stopped: Callable[[], bool]=lambda: False    # asked after each update
-    evaluations: list[EvalPoint] = field(default_factory=list) # so far
+    evaluations: list[EvalPoint] = field(default_factory=list) # evaluations so far
     pause: float = 0.                            # seconds spent on evaluations
 
     # %% ../../nbs/17g_prompt2policy.training.ipynb #2a639e36
     def after_update(self,
         model: Any,              # the learner
         venv: Any,               # its environment, with normalised observations
-        envs: RewardedEnvs,      # for the returns
+        envs: RewardedEnvs,      # environments with their returns
     ):
-        "A line of scalars; an evaluation, if one is due. Raises TrainingCancelled."
+        "Append a line of scalars, and an evaluation if one is due. Raises TrainingCancelled if the run was asked to stop."
         if self.stopped(): raise TrainingCancelled("stopped")
         step, recent = int(model.num_timesteps), envs.finished[-20:]
         self.record.append_scalar("training", step, **({"mean_return": float(np.mean(recent))} if recent else {}))
@@ -290,7 +290,7 @@ class TrainingRun:
     # %% ../../nbs/17g_prompt2policy.training.ipynb #55509e37
     def add_evaluation(self,
         step: int,            # environment steps so far
-        episodes: list[dict], # to be stored
+        episodes: list[dict], # episodes to be stored
         point: EvalPoint,     # their means
     ):
         "Write an evaluation to the record."
@@ -315,10 +315,10 @@ class TrainingRun:
     # %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
     def finish(self,
         policy: MlpPolicy,    # what was learnt
-        seconds: float,       # that it took
+        seconds: float,       # seconds that the training took
         jail_seconds: float,  # of these, spent waiting for the reward
     ) -> TrainSummary:
-        "Held-out episodes, film and summary."
+        "Play the held-out episodes, save policy, film and summary, and return the summary."
         engine, c = MujocoEngine(), self.config
         episodes = evaluate_policy(policy, c, self.source, c.eval_episodes)
         point, facts = eval_point(self.steps, episodes, engine)
@@ -334,7 +334,7 @@ class TrainingRun:
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #9dda6e04
 def _each_update(do: Callable[[], None]):
-    "Stable-Baselines3's callback that does something after each update of the weights."
+    "Return stable-baselines3's callback that calls `do` after each update of the weights."
     from stable_baselines3.common.callbacks import BaseCallback
     class EachUpdate(BaseCallback):
         def _on_step(self): return True
@@ -347,11 +347,11 @@ def _each_update(do: Callable[[], None]):
 FILM_STEPS = 300  # of an episode: software takes a tenth of a second to draw a frame
 
 def film_policy(
-    policy: MlpPolicy,   # to be watched
-    config: TrainConfig, # where
+    policy: MlpPolicy,   # policy to be watched
+    config: TrainConfig, # configuration that names the environment
     path: Path,          # ends in .webp
 ) -> str:                # the file's name, or "not filmed: " and why
-    "A film of the first held-out episode."
+    "Film the first held-out episode."
     if not config.film: return "not filmed: film is off"
     engine, frames = MujocoEngine(), []
     try:
@@ -369,13 +369,13 @@ def film_policy(
 LOOK_FRAMES = 8  # pictures of an episode that a model is shown
 
 def episode_pictures(
-    policy: MlpPolicy,   # acts
-    config: TrainConfig, # where
+    policy: MlpPolicy,   # policy that acts
+    config: TrainConfig, # configuration that names the environment
     seed: int,           # of the episode
-    steps: int,          # that it has
+    steps: int,          # number of steps of the episode
     most: int=LOOK_FRAMES, # pictures
 ) -> list[bytes]:        # PNG, in order; none if nothing can be drawn here
-    "Pictures of a whole episode, evenly spaced from its first step to its last."
+    "Return pictures of a whole episode, evenly spaced from its first step to its last."
     at, frames = set(np.linspace(0, steps - 1, min(most, steps)).astype(int).tolist()), []
     try:
         env = MujocoEngine().make(config.env_id, config.max_episode_steps, render=True, **config.env_kwargs)
@@ -393,7 +393,7 @@ def episode_pictures(
 def run_training(
     record: IterationRecord,  # the run's folder; what an interrupted run left there is removed
     source: str,              # of the reward
-    config: TrainConfig,      # how
+    config: TrainConfig,      # configuration of the run
     stopped: Callable[[], bool]=lambda: False, # asked after each update
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
@@ -416,9 +416,9 @@ class Trainer(Protocol):
     "Trains configurations times seeds."
     def train(self,
         configs: list[RunConfigEntry], # what to train
-        seeds: list[int],              # each with these
+        seeds: list[int],              # seeds, each for every configuration
     ) -> IterationAggregation:
-        "All runs, the failed ones named."
+        "Train all runs and return them in one record; those that failed are named."
 
 @dataclass
 class LocalTrainer:
@@ -430,7 +430,7 @@ class LocalTrainer:
 
     def train(self,
         configs: list[RunConfigEntry], # what to train
-        seeds: list[int],              # each with these
+        seeds: list[int],              # seeds, each for every configuration
     ) -> IterationAggregation:
         "Train, wait, and write aggregation.json, unless it was stopped."
         runs = [(IterationRecord(self.iteration.path/f"{c.config_id}_seed{s}"), c.train.model_copy(update=dict(seed=s)))

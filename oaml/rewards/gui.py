@@ -25,7 +25,7 @@ _REGISTERED = model_dialects  # which adds the dialects of models to `DIALECTS`
 COMPAT_NAME = "agentcpm"  # the one value of `compat`
 
 def _answer_text(completion) -> str:
-    "The whole text of an answer, plain or as the assistant's turns of a chat. Raises ValueError."
+    "Return the whole text of an answer, plain or as the assistant's turns of a chat. Raises ValueError."
     if isinstance(completion, str): return completion
     if not isinstance(completion, list) or not completion or not all(isinstance(turn, dict) for turn in completion):
         raise ValueError(f"completions: {str(completion)[:60]!r} is neither a text nor a chat's turns")
@@ -34,13 +34,13 @@ def _answer_text(completion) -> str:
     return "\n".join(_turn_text(turn.get("content")) for turn in completion)
 
 def _turn_text(content) -> str:
-    "What a turn says, plain or in parts. Raises ValueError for a part that is no text."
+    "Return what a turn says, plain or in parts. Raises ValueError for a part that is no text."
     if isinstance(content, str): return content
     if isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content): return "".join(p["text"] for p in content)
     raise ValueError(f"completions: {str(content)[:60]!r} is neither a text nor parts of text")
 
 def _right_answer(solution, dialect: str) -> dict|str:
-    "Fields of a right answer in AgentCPM's schema, without those that are None; or text of another dialect, as it is."
+    "Return the fields of a right answer in AgentCPM's schema, without those that are None; or text of another dialect, as it is. Raises ValueError."
     if isinstance(solution, dict): return {k: v for k, v in solution.items() if v is not None}
     if not isinstance(solution, str): raise ValueError(f"solution: {str(solution)[:60]!r} is neither an object nor a text")
     try: fields = json_object(solution)
@@ -49,7 +49,7 @@ def _right_answer(solution, dialect: str) -> dict|str:
 
 # %% ../../nbs/12a_rewards.gui.ipynb #b60f757f
 def _rows(completions: list, *columns, dialect: str=COMPAT_NAME) -> Iterator[tuple]:
-    "Each answer's text and right answer, with its entries of the other columns (None: of each). Raises ValueError for other lengths."
+    "Yield each answer's text and right answer, with its entries of the other columns (None: of each). Raises ValueError for other lengths."
     n = len(completions)
     columns = [[None]*n if c is None else c for c in columns]
     if wrong := [len(c) for c in columns if len(c) != n]: raise ValueError(f"{n} completions, but columns of {wrong}")
@@ -65,7 +65,7 @@ def _check_settings(compat: str|None, dialect: str, others: dict):
 
 # %% ../../nbs/12a_rewards.gui.ipynb #a680b389
 def _corners(box) -> tuple[tuple[float, float], tuple[float, float]]:
-    "Left top and right bottom. Raises ValueError: AgentCPM-GUI's code misreads or fails on other forms."
+    "Return left top and right bottom. Raises ValueError: AgentCPM-GUI's code misreads or fails on other forms."
     try: (x1, y1), (x2, y2) = box
     except (TypeError, ValueError): raise ValueError(f"bboxs: {str(box)[:60]} is no [[x1, y1], [x2, y2]] in pixels of the screen") from None
     return (x1, y1), (x2, y2)
@@ -76,7 +76,7 @@ def distance_score(
     size: Sequence[int],   # of the original screen, pixels
     box=None,              # [[x1, y1], [x2, y2]] in pixels, or None
 ) -> float:                # 0 to 1
-    "AgentCPM-GUI's score of a place (its `calculate_dist_score`). Raises ValueError for a box of another form."
+    "Return AgentCPM-GUI's score of a place (its `calculate_dist_score`). Raises ValueError for a box of another form."
     (x, y), (tx, ty) = ((v/1000 for v in p) for p in (place, truth))
     miss = 1 - (abs(x-tx) + abs(y-ty))/2
     if not isinstance(box, list|tuple): return 1. if tx-1e-2 <= x <= tx+1e-2 and ty-1e-2 <= y <= ty+1e-2 else miss
@@ -89,20 +89,21 @@ def distance_score(
 MAX_TYPED = 256  # characters that are compared one by one: 0.5 s at worst
 
 def _similar(a: str, b: str) -> float:
-    "How like two texts are, 0 to 1: difflib's ratio."
+    "Return how like two texts are, 0 to 1: difflib's ratio."
     if a == b: return 1.
     return 0. if max(len(a), len(b)) > MAX_TYPED else difflib.SequenceMatcher(None, a, b).ratio()
 
 def _argument(key: str, given, right, size, boxes) -> float:
-    "AgentCPM-GUI's score of one argument."
+    "Return AgentCPM-GUI's score of one argument."
     if key == "POINT": return distance_score(given, right, size, boxes[0])
     if key == "to" and isinstance(right, list): return distance_score(given, right, size, boxes[1]) if isinstance(given, list) else 0.
-    if key == "duration": return float(150 < given <= 5000)  # whatever is right
+    if key == "duration": return float(150 < given <= 5000)  # the right duration does not count
     if key == "TYPE": return _similar(given, right)
     return float(given == right)
 
 def _mean_argument(action: dict, solution: dict, resolution, boxes, keys) -> float:
-    "The mean score of `keys` of the solution; 0 for one that is missing or if there are none."
+    """Return the mean score of `keys` of the solution; 0 for one that is missing or if there are none. Raises ValueError if a place comes without the
+    screen's size."""
     if not keys: return 0.
     if resolution is None and {"POINT", "to"} & set(keys): raise ValueError("resolution: is missing; it is ((width, height), (width, height) shown)")
     size, boxes = resolution and resolution[0], boxes or (None, None)
@@ -110,14 +111,14 @@ def _mean_argument(action: dict, solution: dict, resolution, boxes, keys) -> flo
 
 # %% ../../nbs/12a_rewards.gui.ipynb #ec6f0053
 def _schema_score(text: str) -> float:
-    "0.3 if an answer is by the schema, half of it in a code fence, 0.09 if it can be read at all, else 0."
+    "Return 0.3 if an answer is by the schema, half of it in a code fence, 0.09 if it can be read at all, else 0."
     try: read_json5_answer(text)
     except AgentCPMFieldError: return .3*.3
     except DialectError: return 0.
     return (.5 if ANSWER_FENCE in text else 1.)*.3
 
 def _read_for(text: str) -> tuple[dict, set]|None:
-    "An answer as AgentCPM-GUI reads it, and its keys but for thoughts; None for what is not by the schema, or no action."
+    "Return an answer as AgentCPM-GUI reads it, and its keys but for thoughts; None for what is not by the schema, or no action."
     try: action = read_json5_answer(text)
     except DialectError: return None
     return (action, keys) if (keys := _act_keys(action)) else None
@@ -126,13 +127,13 @@ def _act_keys(fields: dict) -> set: return set(fields) - {"thought", "think"}
 
 # %% ../../nbs/12a_rewards.gui.ipynb #9919bd23
 def _type_score(text: str, solution: dict|str) -> float:
-    "1 if the keys are those of the right answer, else 0; -1 for no answer by the schema."
+    "Return 1 if the keys are those of the right answer, else 0; -1 for no answer by the schema."
     if isinstance(solution, str): return _similar(text, solution)
     if (read := _read_for(text)) is None: return -1.
     return float(read[1] == _act_keys(solution))
 
 def _args_score(text: str, solution: dict|str, resolution, boxes) -> float:
-    "The mean of the arguments, less 0.05 for a code fence, 0.1 for each key too many, 0.3 for each that is missing; -1 for no answer."
+    "Return the mean of the arguments, less 0.05 for a code fence, 0.1 for each key too many, 0.3 for each that is missing; -1 for no answer."
     if isinstance(solution, str): return _similar(text, solution)
     if (read := _read_for(text)) is None: return -1.
     (action, keys), right = read, _act_keys(solution)
@@ -141,7 +142,7 @@ def _args_score(text: str, solution: dict|str, resolution, boxes) -> float:
 
 # %% ../../nbs/12a_rewards.gui.ipynb #7a25f945
 def _act_in_tags(text: str, first: bool) -> str|None:
-    "What is in the action's tag, if all tags are as they should be."
+    "Return what is in the action's tag, if all tags are as they should be; else None."
     text = text.strip()
     if any(text.count(tag) != 1 for tag in ("<think>", "</think>", "<act>", "</act>")) or not text.endswith("</act>"): return None
     if first and not (text.startswith("<plan>") and text.count("</plan>") == 1): return None
@@ -154,7 +155,7 @@ def _tag(name: str) -> str: return rf"<{name}>((?:(?!</?(?:plan|reflection|think
 _FIRST_STEP, _LATER_STEP = (re.compile(rf"\s*{before}{_tag('think')}{_tag('act')}", re.DOTALL) for before in (_tag("plan"), f"(?:{_tag('reflection')})?"))
 
 def _act_in_closed_tags(text: str, first: bool) -> str|None:
-    "What is in the action's tag, if each tag opens and closes once, in order, and nothing stands outside."
+    "Return what is in the action's tag, if each tag opens and closes once, in order, and nothing stands outside; else None."
     form = (_FIRST_STEP if first else _LATER_STEP).fullmatch(text)
     return form and form[form.lastindex].strip()
 
@@ -167,7 +168,7 @@ def _check_prompts(columns: dict):
                                  "for them: GUIRFTDataset(path, system=RFT_REACT_SYSTEM)")
 
 def _react_score(text: str, solution: dict|str, resolution, boxes, step_id: int|None) -> float:
-    "-1 for wrong tags or no action; for other keys than right how many they share, less 1; else the mean of the arguments."
+    "Return -1 for wrong tags or no action; for other keys than right how many they share, less 1; else the mean of the arguments."
     if isinstance(solution, str): return _similar(text, solution)
     act = _act_in_tags(text, not step_id)
     try: action = read_json5_answer(act or "")
@@ -179,12 +180,13 @@ def _react_score(text: str, solution: dict|str, resolution, boxes, step_id: int|
 CLICK_TOLERANCE = .01  # of the screen each way: right where there is no box
 
 def _done_by(fields: dict) -> list[Action]|dict:
-    "The actions of an answer by AgentCPM's schema; its fields, where no action says them."
+    "Return the actions of an answer by AgentCPM's schema; its fields, where no action says them."
     try: return agentcpm_actions(fields)
     except ValueError: return {k: v for k, v in fields.items() if k != "thought"}
 
 def _read_strictly(text: str, dialect: str, size) -> list[Action]|dict|None:
-    "What an answer does, thoughts cut off; None if it is none. AgentCPM's may stand in the action's tag. Raises ValueError without a size that pixels need."
+    """Return what an answer does, thoughts cut off; None if it is none. AgentCPM's may stand in the action's tag. Raises ValueError without a size
+    that pixels need."""
     if size is None and dialect not in (COMPAT_NAME, "oaml"): raise ValueError(f"resolution: is missing, and {dialect} speaks of pixels")
     try:
         if (answer := split_thought(text)[1]) is None: return None
@@ -198,15 +200,15 @@ MAX_STRICT_TEXT = 20_000  # characters
 
 # %% ../../nbs/12a_rewards.gui.ipynb #75e29c24
 def _right_acts(solution: dict|str, dialect: str, size) -> list[Action]|dict:
-    "What the right answer does. Raises ValueError if it is none."
+    "Return what the right answer does. Raises ValueError if it is none."
     acts = _done_by(solution) if isinstance(solution, dict) else _read_strictly(solution, dialect, size)
     if acts is None or isinstance(solution, dict) and agentcpm_problem(solution):
         raise ValueError(f"solution: {str(solution)[:80]!r} is no answer of the dialect {dialect!r}")
     return acts
 
 def _in_box(x: float, y: float, right: tuple[float, float], box, size) -> bool:
-    """Is a place right? In the box, or without one `CLICK_TOLERANCE`. The right place is right although the words of its dialect, such as
-    whole thousandths, put it beside a narrow box; so the box reaches as far as that, and no tolerance comes on top."""
+    """Return whether a place is right: in the box, or without one within `CLICK_TOLERANCE`. The right place is right although the words of its
+    dialect, such as whole thousandths, put it beside a narrow box; so the box reaches as far as that, and no tolerance comes on top."""
     if box is None: return all(round(abs(v - r), 9) <= CLICK_TOLERANCE for v, r in zip((x, y), right))
     low, high = _corners(box)
     pixels = ((round(v*n, 6) for v, n in zip(p, size)) for p in ((x, y), right))  # .29*100 is a little less than 29
@@ -222,7 +224,7 @@ def _place_right(act: Action, right: Action, boxes, size) -> bool:
 AMOUNT_FACTOR = 2 # so many times the right amount of waiting or scrolling is not too much yet, nor is half of the waiting too little
 
 def _runs(acts: list[Action]) -> list[list[Action]]:
-    "The actions, those that are said in parts (scrolls, waits, typing and keys) together."
+    "Return the actions, those that are said in parts (scrolls, waits, typing and keys) together."
     runs = []
     for a in acts:
         goes_on = runs and (a.type == runs[-1][-1].type in ("scroll", "wait") or {a.type, runs[-1][-1].type} <= {"type", "key_press"})
@@ -240,7 +242,7 @@ def _same_run(run: list[Action], right: list[Action]) -> bool:
 def _right_time(ms: float, right: float) -> bool: return right/AMOUNT_FACTOR <= ms <= AMOUNT_FACTOR*right
 
 def _waited(done: list[Action]|dict) -> float|None:
-    "Milliseconds, of an answer that waits and does nothing else."
+    "Return the milliseconds of an answer that waits and does nothing else; None for any other."
     if isinstance(done, dict): return done["duration"] if set(done) - {"STATUS"} == {"duration"} else None
     return NOOP_MS*len(done) if {a.type for a in done} == {"wait"} else None
 
@@ -251,7 +253,7 @@ _STRICT = dict(
     direction=lambda acts, right, boxes, size: right[0].type != "scroll" or scroll_direction(acts[0]) == scroll_direction(right[0]))
 
 def _strict(text: str, solution: dict|str, resolution, boxes, parts: Sequence[str], dialect: str) -> float:
-    "1 if an answer's type is right and so are `parts`, else 0."
+    "Return 1 if an answer's type is right and so are `parts`, else 0. Raises ValueError."
     size, boxes = resolution and tuple(resolution[0]), boxes or (None, None)
     acts, right = _read_strictly(text, dialect, size), _right_acts(solution, dialect, size)
     if acts is None: return 0.
@@ -292,7 +294,7 @@ def action_schema_check(
 # %% ../../nbs/12a_rewards.gui.ipynb #9e636b1c
 def action_type_check(
     completions: list,       # answers, as of `action_schema_check`
-    solution: list,          # right answers
+    solution: list,          # right answers, one for each
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes, unused
     step_id: list|None=None, # numbers of the steps, unused
@@ -334,7 +336,8 @@ def react_check(
     dialect: str=COMPAT_NAME, # AgentCPM's; no other has these tags
     **kwargs,                # other columns; prompts have to ask for the tags
 ) -> list[float]:            # for each answer
-    """Are thoughts and action in their tags? AgentCPM-GUI's: -1 if not, else the action's worth. Strictly: 1 if they are, with one action, else 0.
+    """Return a score for thoughts and action in their tags. AgentCPM-GUI's: -1 if they are not, else the action's worth. Strictly: 1 if they are,
+    with one action, else 0.
 
     Raises ValueError for prompts that do not ask for the tags."""
     _check_settings(compat, dialect, kwargs)
@@ -347,7 +350,7 @@ def react_check(
 
 # %% ../../nbs/12a_rewards.gui.ipynb #11124bd1
 def _strict_part(part: str, meaning: str) -> Callable:
-    "A reward of one strict part."
+    "Return a reward of one strict part."
     def reward(completions, solution, resolution=None, bboxs=None, step_id=None, compat=None, dialect=COMPAT_NAME, **kwargs):
         _check_settings(compat, dialect, kwargs)
         return [_strict(*row, (part,), dialect) for row in _rows(completions, solution, resolution, bboxs, dialect=dialect)]
@@ -376,17 +379,17 @@ class WeightedReward:
         self.weights, self.rewards, self.how, self.__name__ = dict(weights), {k: rewards[k] for k in weights}, how, "weighted_reward"
 
     def parts(self,
-        completions: list, # answers
+        completions: list, # answers, as texts or chats
         **columns,         # of the data
     ) -> dict[str, list[float]]: # by name, without weights
         "Return what each reward says."
         return {name: f(completions, **columns | self.how) for name, f in self.rewards.items()}
 
     def __call__(self,
-        completions: list, # answers
+        completions: list, # answers, as texts or chats
         **columns,         # of the data
     ) -> list[float]:
-        "The sum for each answer."
+        "Return the sum for each answer."
         parts = self.parts(completions, **columns)
         return [sum(self.weights[k]*v[i] for k, v in parts.items()) for i in range(len(completions))]
 

@@ -33,13 +33,13 @@ class Agent(Protocol):
     def act(self,
         views: list[AgentView],  # of as many episodes
     ) -> list[Action]:           # one for each
-        "The next action in each episode."
+        "Return the next action in each episode."
 
 # %% ../../nbs/14b_runtime.agents.ipynb #2b1780aa
 def view_of(
     driver: EpisodeDriver, # in the middle of an episode
 ) -> AgentView:
-    "What an agent gets of the episode that `driver` drives."
+    "Return what an agent gets of the episode that `driver` drives."
     elements = driver.frame.elements or (() if getattr(driver.device, "with_tree", False) else None)  # a page, a phone or a remote device may read them only when it is asked to
     return AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions), id(driver), elements)
 
@@ -54,14 +54,14 @@ def introduce(
 def agent_label(
     agent: Agent, # or what is to be one
 ) -> str:
-    "The name of an agent in tables: that of its class, if it has none."
+    "Return the name of an agent in tables: its own, or that of its class."
     return str(getattr(agent, "name", None) or type(agent).__name__)
 
 def ask_agent(
-    agent: Agent,           # who acts
+    agent: Agent,           # agent that acts
     views: list[AgentView], # of as many episodes
 ) -> list[Action]:          # one for each
-    "What an agent does. Raises TypeError or ValueError that names it if it gives back anything but a list of as many actions."
+    "Return an agent's actions. Raises TypeError or ValueError that names the agent if it gives back anything but a list of as many actions."
     who, actions = f"agent {agent_label(agent)}", agent.act(views)
     if not isinstance(actions, (list, tuple)):
         raise TypeError(f"{who}: act gave {actions!r:.60}, and is to give a list with an Action for each of {len(views)} views")
@@ -84,8 +84,8 @@ def show_agent(
 class PolicyAgent:
     "A trained policy under a name."
     def __init__(self,
-        policy: AgentPolicy, # predicts
-        name: str,           # in tables
+        policy: AgentPolicy, # policy that predicts the actions
+        name: str,           # name in tables
         probabilities: bool=False, # keep those of the answers' tokens; costs a further pass
     ): self.policy, self.name, self.probabilities, self.answers = policy, name, probabilities, []
 
@@ -98,7 +98,7 @@ class PolicyAgent:
     def act(self,
         views: list[AgentView],  # answered in one batch, all of them live or none
     ) -> list[Action]:      # one for each
-        "What the policy predicts; `answers` has the prompts and texts of the last call."
+        "Return what the policy predicts; `answers` has the prompts and texts of the last call."
         images, goals, histories, episodes = map(list, zip(*((v.image, v.goal, v.history, v.episode) for v in views)))
         trees = {} if self.policy.eyes == "pixels" else dict(elements=[v.elements for v in views])
         self.answers = self.policy.predict_actions(images, goals, histories, whole=True, probabilities=self.probabilities,

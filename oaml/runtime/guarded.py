@@ -46,7 +46,7 @@ class GuardedReplay(Replay):
         yield from super()._act(action)
 
     def _resumed(self, elements: tuple[Element, ...]) -> int|None:
-        "The number of the step that can be done now; None: this is not where the replay goes on."
+        "Return the number of the step that can be done now; None if the replay does not go on here."
         self.screen = elements
         step = self.steps[self.k]
         if step.do == "answer": return self.k if step.source == "screen" and len(self._readable(step, elements)) == 1 else None
@@ -55,12 +55,12 @@ class GuardedReplay(Replay):
         return self.k if len(self._usable(step, elements)) == 1 else None
 
     def _proof(self, step: StepWords) -> set[str]:
-        "Lines of a step's changes that have the goal's values: what shows that it was done. Empty: nothing would."
+        "Return the lines of a step's changes that have the goal's values and so prove that it was done; empty if none would."
         lines = [c for c in step.changes if holes(c) and all(h in self.values for h in holes(c))]
         return {fill(c, self.values) for c in lines} if any(c.startswith("+") for c in lines) else set()
 
     def _shows(self, step: StepWords, elements: Sequence[Element]) -> bool:
-        "Whether what this step changed when it was shown has changed since the replay halted."
+        "Return whether what this step changed when it was shown has changed since the replay halted."
         return bool(proof := self._proof(step)) and proof <= set(changes_of(self.since, elements, {}, 1_000))
 
     @property
@@ -128,13 +128,13 @@ class GuardedAgent(ReplayAgent):
         return [a if (a.raw or {}).get("by") else _by(a, "replay") for a in actions]
 
     def _asked(self, which: list[int], views: list[AgentView]) -> list[tuple[int, Action, PolicyAnswer|None]]:
-        "What the model does in some of the episodes, and its answers, if it keeps them."
+        "Ask the model in some of the episodes, and return number, action and answer (None if it keeps none) of each."
         if not which: return []
         actions = ask_agent(self.model, [views[k] for k in which])
         return list(zip(which, actions, getattr(self.model, "answers", [None]*len(which)), strict=True))
 
     def _checked(self, view: AgentView, action: Action, answer: PolicyAnswer|None) -> Action:
-        "The model's action, or a halt that says why neither is sure."
+        "Return the model's action, or a halt that says why neither is sure."
         replay, who, sure = self.replays[view.episode], agent_label(self.model), sureness(answer)
         if doubt := self._doubt(view, replay, action, sure):
             return Action("failed", raw=dict(text=(action.raw or {}).get("text", ""), reason=f"halted: {replay.halted}; {who} {doubt}", halted=True, by=who, sure=sure))
@@ -145,7 +145,7 @@ class GuardedAgent(ReplayAgent):
         return _by(action, who, why=replay.halted, sure=sure)
 
     def _doubt(self, view: AgentView, replay: GuardedReplay, action: Action, sure: float|None) -> str:
-        "Why a model's action is not done; empty if it is."
+        "Return why a model's action is not done; empty if it is."
         if action.type == "failed": return f"gave no action: {(action.raw or {}).get('reason', 'its answer could not be read')}"
         if sure is not None and sure < self.least: return f"is not sure: {sure:.2f}, and {self.least:.2f} is the least"
         if action.type == "done": return self._no_end(view, replay)
@@ -157,7 +157,7 @@ class GuardedAgent(ReplayAgent):
         return ""
 
     def _no_end(self, view: AgentView, replay: GuardedReplay) -> str:
-        "Why a model's DONE does not count; empty if it does."
+        "Return why a model's DONE does not count; empty if it does."
         if replay.last is None or not replay._shows(replay.last, view.elements): return "says it is done, and nothing shows that"
         try: replay._check_used()
         except Halt as e: return f"says it is done, and {e}"

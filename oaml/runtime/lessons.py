@@ -31,7 +31,7 @@ DEMONSTRATION_SIZES = (None, (320, 256), (384, 224)) # pixels of the window; Non
 def demonstration(
     app: str,    # a name for `load_app`
     family: str, # kind of goal
-    k: int,      # which
+    k: int,      # number of the demonstration
 ) -> Demonstration|None: # None: its goal held before anything was done
     "Return a demonstration of an oracle."
     device, steps = shown_steps(app, family, DEMONSTRATION_SEED + k, DEMONSTRATION_SIZES[k % len(DEMONSTRATION_SIZES)])
@@ -42,7 +42,7 @@ def demonstration(
 @dataclass(frozen=True)
 class WorldLessons:
     "Makes samples of generated worlds for a `Stream`; source \"worlds\" is any of them, others are applications by name."
-    worlds: int=300     # how many
+    worlds: int=300     # number of worlds
     first: int=0        # seed of the first, of the training split
     burst: int=4        # episodes that follow each other in one world
     sibling: float=.5   # share of the episodes with a demonstration of the same kind of goal
@@ -65,8 +65,8 @@ class WorldLessons:
         family: str, # of its goal
         goal: str,   # its words
         title: str,  # of its first screen
-        rng: Random, # decides
-    ) -> list[Demonstration]: # one or none
+        rng: Random, # random numbers that decide which
+    ) -> list[Demonstration]: # one demonstration, or none
         "Return what is shown for an episode."
         kind = rng.random()
         if kind >= self.sibling + self.none: app, family = self._other(app, family, rng)
@@ -75,7 +75,7 @@ class WorldLessons:
         return most_similar(known, goal, title)
 
     def _other(self, app: str, family: str, rng: Random) -> tuple[str, str]:
-        "Another kind of goal, in this world or in another."
+        "Draw another kind of goal, in this world or in another."
         if rng.random() < .5: app = f"worlds:{self.first + rng.randrange(self.worlds)}"
         families = [f for f in load_app(app).families if f != family]
         return app, rng.choice(families)
@@ -101,7 +101,7 @@ def lesson(
     device: AppDevice,              # on which it happened
     step: tuple,                    # screen, elements, target: of `walk_episode`
     goal: str,                      # what is wanted
-    shown: Sequence[Demonstration], # one or none
+    shown: Sequence[Demonstration], # one demonstration, or none
     config: SampleConfig,           # its format
 ) -> dict:                          # {"images": [ReadScreen], "messages": [...]}
     "Return the sample of a step, seen by the tree."

@@ -31,12 +31,12 @@ HEARTBEAT = 1.  # seconds between two drawings of a bar on which nothing is fini
 
 @contextmanager
 def moving_bar(
-    what: str,      # stands before it
+    what: str,      # text before the bar
     total: int,     # of what is counted
     unit: str,      # such as episode
     progress: bool|ProgressReporter, # False: draw nothing; a reporter: count for the bar of another process
 ) -> "Iterator[tqdm|ReportedBar]":
-    "A progress bar that is drawn every `HEARTBEAT`, whether or not something was finished."
+    "Show a progress bar that is drawn every `HEARTBEAT`, whether or not something was finished."
     if isinstance(progress, ProgressReporter): return (yield ReportedBar(progress, unit))
     over = Event()
     with tqdm(total=total, desc=what, unit=unit, disable=not progress, leave=False) as bar:
@@ -58,7 +58,7 @@ class ReportedBar:
     ): self.report, self.unit, self.n, self._others = report, unit, 0, Counter()
 
     def update(self,
-        n: int=1, # more
+        n: int=1, # number of further ones
     ):
         "Count what was finished."
         self.n += n
@@ -123,8 +123,8 @@ BATCH = 64 # screens that an agent is asked about at once
 
 @check_arguments
 def play(
-    agent: Agent,                # who acts
-    venue: Venue,                # where
+    agent: Agent,                # agent that acts
+    venue: Venue,                # venue: where the episodes are played
     seeds: Sequence[int],        # of the episodes, each once
     limit: int|None=None,        # actions of an episode, at most; None: the device's own budget
     screens: str|os.PathLike[str]|None=None, # folder for the screens, made if missing; None: they are left out
@@ -133,7 +133,7 @@ def play(
     retries: int=0,              # times that episodes whose device was lost are begun again
     file: str|os.PathLike[str]|None=None, # of episodes: each is added as it ends, and those that are there are handed out, not played
     progress: bool|ProgressReporter|tqdm=False, # show a bar of episodes and of actions, here, where the reporter says, or on a bar
-) -> Iterator[Episode]:          # as they end
+) -> Iterator[Episode]:          # episodes, each as it ends
     "Play the episode of each seed to its end. Raises DeviceError if a device is lost once more than `retries`."
     if len(set(seeds)) < len(seeds): raise ValueError(f"seeds: {Counter(seeds).most_common(1)[0][0]} is there twice")
     if screens is not None: Path(screens).mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def play(
                  dict(screens=screens and Path(screens), elements=elements, agent=agent_label(agent)), on_step)
 
 def _play(agent, venue, seeds, limit, retries, file, progress, writing, on_step) -> Iterator[Episode]:
-    "The episodes, from the file first."
+    "Yield the episodes, from the file first."
     kept = EpisodeFile(file, agent_label(agent)) if file is not None else None
     with _bar(agent, len(seeds), progress) as bar:
         for e in (kept.episodes if kept else ()):
@@ -157,11 +157,11 @@ def _play(agent, venue, seeds, limit, retries, file, progress, writing, on_step)
                 yield e
 
 def _bar(agent: Agent, total: int, progress: bool|ProgressReporter|tqdm):
-    "The bar that is counted on."
+    "Return the bar that is counted on."
     return nullcontext(progress) if hasattr(progress, "set_postfix") else moving_bar(f"{agent_label(agent)}, acting", total, "episode", progress)
 
 def _surely(agent, venue, seeds, limit, retries, bar, writing, on_step) -> Iterator[Episode]:
-    "Episodes that are played at once; those whose device is lost begin again."
+    "Play episodes at once; those whose device is lost begin again, up to `retries` times."
     left = list(seeds)
     for lost in range(retries + 1):
         try:
@@ -174,7 +174,7 @@ def _surely(agent, venue, seeds, limit, retries, bar, writing, on_step) -> Itera
             warnings.warn(f"the episodes of seeds {', '.join(map(str, left))} begin again: {e}")
 
 def _together(agent, venue, seeds, limit, bar, writing, on_step) -> Iterator[Episode]:
-    "Episodes in lockstep."
+    "Play episodes in lockstep."
     drivers = venue.begin(seeds)
     try:
         for d in drivers if limit else (): d.step_budget = limit
@@ -189,7 +189,7 @@ def _together(agent, venue, seeds, limit, bar, writing, on_step) -> Iterator[Epi
     finally: venue.end(drivers)
 
 def _act_once(agent: Agent, venue: Venue, writers: list[EpisodeWriter], on_step: Callable|None):
-    "One action in each of the episodes; what a model was asked and answered is written down with it."
+    "Take one action in each of the episodes; what a model was asked and answered is written down with it."
     drivers = [w.driver for w in writers]
     venue.act(drivers, ask_agent(agent, [view_of(d) for d in drivers]))
     for w, a in zip(writers, getattr(agent, "answers", ())):
@@ -199,8 +199,8 @@ def _act_once(agent: Agent, venue: Venue, writers: list[EpisodeWriter], on_step:
 
 def in_order(
     episodes: Iterable[Episode], # of these seeds
-    seeds: Sequence[int],        # in any order
+    seeds: Sequence[int],        # seeds in any order
 ) -> list[Episode]:
-    "Episodes in the order of their seeds."
+    "Return episodes in the order of their seeds."
     place = {s: k for k, s in enumerate(seeds)}
     return sorted(episodes, key=lambda e: place[e.seed])

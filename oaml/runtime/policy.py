@@ -175,7 +175,7 @@ class AgentPolicy:
     def notes(self,
         image: Picture, # a screen
     ) -> list[str]:     # lines: how it is fitted, and whether it is of another kind
-        "Return what somebody should know who reads an answer about `image`; there will be no warning about screens of its size."
+        "Return what a reader of an answer about `image` should know; there will be no warning about screens of its size."
         screen = Image.fromarray(load_image(image))
         self._noted.add(screen.size)
         return fit_notes(screen, fit_screen(screen, self.screens), self.screens)
@@ -198,14 +198,14 @@ class AgentPolicy:
         think: bool=False,                            # ask for thoughts
         temperature: float=0.,                        # 0: the likeliest answers; else drawn, and left as they are drawn
         seed: int=0,                                  # sampling seed, with a temperature; retries have their own, of the screens that are asked together
-        retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, to which nobody comes back
+        retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, which are asked about once
         whole: bool=False,                            # give answers with prompt and text, not only actions and thoughts
         probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
         episodes: list[Hashable]|None=None,           # a name for each, to tell episodes of one goal apart; None: goal and history do
-        recorded: bool=False,                         # screens to which nobody comes back: no retries, and of an answer's parts the first
+        recorded: bool=False,                         # screens of a record, asked about once: no retries, and of an answer's parts the first
         elements: list[Sequence[Element]|None]|None=None, # of each screen; for eyes that see by the tree
     ) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
-        """`predict_action` for many screens at once: one pass through the model, and one for each retry.
+        """Predict for many screens at once, as `predict_action` does: one pass through the model, and one for each retry.
 
         An answer of several parts is handed out part by part, and meanwhile that episode's model is not asked."""
         check_sampling(temperature, self.max_new_tokens)
@@ -223,7 +223,7 @@ class AgentPolicy:
         return waiting if whole else [(a.action, a.thought) for a in waiting]
 
     def _trees(self, elements: list|None, n: int) -> list:
-        "The elements of each screen; None for each if they are not looked at. Raises ValueError if they are wanted and missing."
+        "Return the elements of each screen; None for each if the policy sees by pixels. Raises ValueError if they are wanted and missing."
         if self.eyes == "pixels": return [None]*n
         missing = [k for k, tree in enumerate(elements or [None]*n) if tree is None]
         if missing: raise ValueError(f"eyes: tree: screen {missing[0]} comes without its elements; make its device with tree=True, or give `elements`")
@@ -231,7 +231,7 @@ class AgentPolicy:
         return elements
 
     def _choose(self, episode: Hashable, goal: str, history: list[Action], elements: Sequence[Element]|None) -> list[Demonstration]:
-        "What is shown in an episode: chosen by its goal and its first screen, and then the same to its end."
+        "Choose what is shown in an episode by its goal and its first screen; to its end it stays the same."
         if not self.demonstrations: return []
         if not history or (episode, goal) not in self._chosen:
             self._chosen[episode, goal] = most_similar(self.demonstrations, goal, page_title(elements or ()), self.fmt.shots)
@@ -239,7 +239,7 @@ class AgentPolicy:
         return self._chosen[episode, goal]
 
     def _new_answers(self, asked: list[tuple], trees: "list[_Seen]", think: bool, temperature: float, seed: int, retries: int, probabilities: bool) -> list[list[PolicyAnswer]]:
-        "The parts of the model's answers to (image, goal, history) each."
+        "Return the parts of the model's answers to (image, goal, history) each, with its retries."
         answers, drawn = self._answers(asked, trees, think, temperature, seed), set()
         likeliest = list(answers)
         tried = [self.memory.tried(*a) for a in asked] if retries else []
@@ -256,13 +256,13 @@ class AgentPolicy:
         return answers
 
     def _shown(self, image: Picture, goal: str, seen: "_Seen") -> tuple[FittedScreen, np.ndarray|ReadScreen]:
-        "How a screen is fitted, and what the model gets: its fitted pixels, or the lines of its elements."
+        "Return how a screen is fitted, and what the model gets: its fitted pixels, or the lines of its elements."
         if seen.elements is None: return (fitted := self.fit(image)), fitted.image
         fitted = fit_screen(Image.fromarray(load_image(image)), [])  # letters may be of any size
         return fitted, read_elements(seen.elements, fitted.original, goal, self.adapter.count_tokens)
 
     def _answers(self, asked: list[tuple], trees: "list[_Seen]", think: bool, temperature: float, seed: int) -> list[list[PolicyAnswer]]:
-        "The parts of the model's answers to (image, goal, history) each, as it says them."
+        "Ask the model once and return the parts of its answers to (image, goal, history) each."
         fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
         shown = [self._shown(image, g, tree) for (image, g, _), tree in zip(asked, trees)]
         fitted = [f for f, _ in shown]
@@ -289,7 +289,7 @@ class _Seen:
     shown: Sequence[Demonstration]             # what the prompt is to have
 
 def _parts_of(text: str, fitted: FittedScreen, messages: list[dict], fmt: PromptFormat) -> list[PolicyAnswer]:
-    "What an answer says to do on the screen as it was before it was fitted, up to what fails; its thought belongs to the first part."
+    "Return what an answer says to do on the screen as it was before it was fitted, up to what fails; its thought belongs to the first part."
     acts, thought = parse_answer(text, fmt.dsl_version)
     acts = [fitted.on_original(a) for a in acts]
     end = next((k for k, a in enumerate(acts, 1) if a.type == "failed"), len(acts))

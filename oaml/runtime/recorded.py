@@ -42,7 +42,7 @@ class RecordedEpisodes:
     "Recorded episodes, asked as an agent with a prompt format is."
     dialect = "oaml" # in which answers are written
     def __init__(self,
-        episodes: list[Episode],          # with screens
+        episodes: list[Episode],          # episodes with their screens
         fmt: PromptFormat=PromptFormat(), # of the agent
     ):
         self.episodes, self.fmt = [e for e in episodes if e.steps], fmt
@@ -53,14 +53,14 @@ class RecordedEpisodes:
     def action(self,
         text: str, # an answer
     ) -> Action:   # failed if it is none
-        "What an answer does."
+        "Return the action that an answer stands for."
         return parse_response(text, self.fmt.dsl_version)[0]
 
     def at(self,
         id: int,             # of a step
         own: dict[int, str], # what the model answered at the steps before, by their ids
     ) -> RecordedStep:
-        "A step, after these answers."
+        "Return a step as it is after these answers."
         n, (k, i) = len(self), divmod(id, len(self))
         e, before = self.episodes[i], [self.action(own[i + n*j]) for j in range(k)]
         row = step_row(e, k, self.fmt, before)
@@ -80,14 +80,14 @@ class RecordedChats:
     def action(self,
         text: str, # an answer
     ) -> Action:   # failed if it is none
-        "What an answer does."
+        "Return the action that an answer stands for."
         return agentcpm_response(text)[0]
 
     def at(self,
         id: int,             # of a step
         own: dict[int, str], # what the model answered at the steps before, by their ids
     ) -> RecordedStep:
-        "A step, after these answers. Raises RFTError."
+        "Return a step as it is after these answers. Raises RFTError."
         data = copy(self.data)
         data.history = own.get
         s, record = data[id], data.records[id % len(data)]
@@ -117,7 +117,7 @@ class RecordedAnswer:
     def episode(self,
         agent: str="policy", # who answered, as the inspector shows it
     ) -> Episode:
-        "Its record."
+        "Return an episode of one step that records the answer."
         asked = [dict(role=m["role"], content=m["content"]) for m in self.step.sample["messages"]]
         step = Step(0., self.step.observation, self.action, answer=Answer(self.completion.text, asked), reward=float(self.reward))
         return Episode(f"recorded-{self.step.id}", self.step.goal, [step], meta=dict(version=self.version), agent=agent)
@@ -125,7 +125,7 @@ class RecordedAnswer:
 Reward = Callable[..., list[float]] # of answers, and the data's columns by name, as TRL calls its reward functions
 
 def _worth(reward: Reward, text: str, step: RecordedStep) -> float:
-    "What an answer is paid. Raises RuntimeError that names the reward and the step if it can't be said."
+    "Return what an answer is paid. Raises RuntimeError that names the reward and the step if it can't be said."
     name = getattr(reward, "__name__", type(reward).__name__)
     try: (value,) = map(float, reward([text], **{k: [v] for k, v in step.columns.items()}))
     except Exception as e: raise RuntimeError(f"reward {name}: raised {e!r} for step {step.step_id} of {step.goal!r}") from e
@@ -175,7 +175,7 @@ class RecordedSource(GroupSource):
     def __len__(self) -> int: return len(self.data)
 
     def next_ids(self) -> list[int]: # of first steps
-        "Which episodes the next round goes through."
+        "Return which episodes the next round goes through."
         n, ids = len(self), []
         for k in range(self.taken, self.taken + min(self.rules.groups_at_once, n)):
             ids.append(int(np.random.default_rng([self.seed, 2, k//n]).permutation(n)[k % n]))
@@ -207,19 +207,19 @@ class RecordedSource(GroupSource):
         new: Counter, # what was counted since it was asked for groups
         rounds: int,  # of answers
     ) -> str:
-        "Why there is nothing to learn from, and what to do."
+        "Return why there is nothing to learn from, and what to do."
         return NONE_TO_COMPARE.format(dropped=new["dropped_uniform"], rounds=rounds, reward=new["recorded_reward"]/max(new["recorded"], 1))
 
     def experiences(self,
         groups: list[RolloutGroup], # for an update
     ) -> list[Experience]:
-        "What is to be learnt from them."
+        "Return what is to be learnt from groups: each answer whose advantage is not 0."
         return [Experience(r.step.sample, r.completion, r.advantage, r.version, r.step.id, r.step.step_id, r.reward)
                 for g in groups for r in g.rollouts if r.advantage]
 
     # %% ../../nbs/14i_runtime.recorded.ipynb #027c1230
     def _packed(self) -> list[dict]:
-        "What the queue holds, as JSON has it."
+        "Return what the queue holds, as plain values for JSON."
         def answer(r): return [list(r.completion.ids), np.asarray(r.completion.log_probs).tolist(), r.completion.text, r.reward, r.advantage, r.version]
         def group(g):
             first = g.rollouts[0]
@@ -227,7 +227,7 @@ class RecordedSource(GroupSource):
         return [group(g) for g in self.queue]
 
     def state(self) -> dict: # of plain values
-        "All that the next answers depend on: the generator, the place in the order, the queue."
+        "Return all that the next answers depend on: the generator, the place in the order, the queue."
         return dict(plain=json.dumps(dict(episodes=len(self), rng=self.rng.bit_generator.state, taken=self.taken, counts=dict(self.counts), queue=self._packed())))
 
     def load_state(self,
@@ -253,7 +253,7 @@ class MixedSource(GroupSource):
     "Groups of two sources in each update."
     def __init__(self,
         worlds: RolloutSource, # live ones
-        data: RecordedSource,  # recorded steps
+        data: RecordedSource,  # source of recorded steps
     ): self.worlds, self.data = worlds, data
 
     def __len__(self) -> int: return len(self.worlds) + len(self.data)
@@ -262,23 +262,23 @@ class MixedSource(GroupSource):
         actor,        # has `sample_completions`
         version: int, # of its weights, which are those that learn
     ) -> list[RolloutGroup]:
-        "Groups for the next update, of each source as many as its rules say."
+        "Return groups for the next update, of each source as many as its rules say."
         return self.worlds.next_groups(actor, version) + self.data.next_groups(actor, version)
 
     def experiences(self,
         groups: list[RolloutGroup], # for an update
     ) -> list[Experience]:
-        "What is to be learnt from them."
+        "Return what is to be learnt from groups, by the source of each."
         return [x for g in groups for x in (self.data if isinstance(g.rollouts[0], RecordedAnswer) else self.worlds).experiences([g])]
 
     def counts_now(self) -> Counter:
-        "A copy of what was counted so far."
+        "Return a copy of what was counted so far, by both sources."
         both = self.worlds.counts_now()
         both.update(self.data.counts_now())
         return both
 
     def state(self) -> dict:
-        "Of both, by their names."
+        "Return the states of both sources by their names."
         return dict(worlds=self.worlds.state(), data=self.data.state())
 
     def load_state(self,

@@ -39,16 +39,16 @@ class SeveralFit(Halt):
     "Two things are what was looked for: nothing that is known tells which is meant, so nobody may choose."
 
 def _shape(text: str) -> str:
-    "The kinds of characters in a text: small, capital, digit, other."
+    "Return the kinds of characters in a text, once each: small, capital, digit, other."
     return "".join(sorted({"0" if c.isdigit() else "A" if c.isupper() else "a" if c.isalpha() else c for c in text}))
 
 def _end(text: str) -> str:
-    "The small words that a value ends in: ` team` of Cage team."
+    "Return the small words that a value ends in: ` team` of Cage team."
     end = re.search(r"(?<=\w)(?: [a-z]\w*)+$", text)
     return end[0] if end else ""
 
 def _alike_labels(old: GoalValue, new: GoalValue) -> float:
-    "How alike the words around two values are: 1 the same, less if another word says the same, 0 not at all."
+    "Return how alike the words around two values are: 1 the same, less if another word says the same, 0 not at all."
     if not old.quoted and _end(old.text) and _end(old.text) == _end(new.text): return 1
     a, b = old.label[-1:], new.label[-1:]
     if not (a and b): return 0
@@ -56,7 +56,7 @@ def _alike_labels(old: GoalValue, new: GoalValue) -> float:
     return .7*(same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
 
 def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
-    "How well a new goal's value takes the place of an old one."
+    "Return how well a new goal's value takes the place of an old one; the larger, the better."
     return (3*_alike_labels(old, new) + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
             + (old.quoted == new.quoted) + (_kind(old.text)[1] == _kind(new.text)[1]) - .4*abs(at - now))
 
@@ -73,7 +73,7 @@ class Binding:
     loose: tuple[str, ...]=()       # the goal's values that they may have
 
 def _template_pattern(template: str) -> str:
-    "A goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
+    "Return a goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
     pattern, named = "", set()
     for k, part in enumerate(re.split(r"\{(\w+)\}", template)):
         if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
@@ -162,13 +162,13 @@ def _is_open_ended(old: str, new: str, goal: str) -> bool:
 _SMALL = {*"a an and are as at be by for from has have in into is it its not now of off on or out over so that the then there to up was will with".split()}
 
 def _with_end(new: GoalValue, shown: Collection[str], goal: str) -> GoalValue:
-    "A value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
+    "Return a value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
     ends = [end for text in shown if (end := _end(text))]
     longer = next((new.text + end for end in ends if re.search(rf"{re.escape(new.text + end)}(?!\w)", goal)), new.text)
     return new if new.quoted else replace(new, text=longer)
 
 def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: list[str], new: list[GoalValue], opposite: tuple[str, ...]) -> Binding:
-    "The binding of a goal whose values may each be any of several parameters: the screens will say which."
+    "Bind a goal whose values may each be any of several parameters: the screens will decide. Raises Halt where nothing could."
     sure = {k: v for k, v in values.items() if k not in keys}
     loose = [v for v in new if v.text not in sure.values()]
     if _interchangeable(shown, keys) and len(loose) == len(keys): return Binding(sure | dict(zip(keys, (v.text for v in loose))), [], opposite)
@@ -177,33 +177,33 @@ def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: 
     return Binding(sure, [], opposite, open=tuple(keys), loose=tuple(v.text for v in loose))
 
 def _slots(shown: Demonstration, key: str) -> set[tuple[str, str]]:
-    "In which words of which kinds of things a parameter stands."
+    "Return in which words of which kinds of things a parameter stands."
     things = [(t.role if t.role not in FIELDS else "field", part, text) for s in shown.steps for t in (s.what, s.origin, s.to) if t for part, text in vars(t).items()]
     return {(role, part) for role, part, text in things if key in holes(text)}
 
 def _interchangeable(shown: Demonstration, keys: list[str]) -> bool:
-    "Whether with all of these parameters the same is done."
+    "Return whether the steps do the same with all of these parameters."
     def of(key): return sorted(re.sub(r"(\{\w*\}\s+[^\w\s{]+\s+)[^{'\"]+", r"\1", re.sub(rf"\{{{key}\}}", "{}", repr(replace(s, changes=(), title="")))) for s in shown.steps if f"{{{key}}}" in repr(s.what) + s.value + repr(s.origin) + repr(s.to))
     return all(of(k) == of(keys[0]) != [] for k in keys)
 
 def _bound_alike(shown: Demonstration, goal: str, values: dict[str, str], behind: str, named: dict[str, str]) -> Binding:
-    "The binding of a goal in the words of the one shown: nothing is guessed."
+    "Bind a goal in the words of the one shown: nothing is guessed."
     words = {k: w for k, w in shown.values.items() if k.startswith(NAMED) and k not in values and set(words_of(w)) <= set(goal_words(goal))}
     return Binding(words | values | named, goal_values(behind), sure=True)
 
 def _used_by(shown: Demonstration) -> set[str]:
-    "The parameters that some step has, dates by a part of them too."
+    "Return the parameters that some step has; dates also by a part of them."
     texts = [t for s in shown.steps for t in (s.value, *s.changes, *(x for thing in (s.what, s.origin, s.to) if thing for x in vars(thing).values()))]
     found = {h for t in texts for h in holes(t)}
     return found | {h.rpartition("_")[0] for h in found if h.endswith(("_day", "_month"))}
 
 def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
-    "The field that took a value, if the words before it name the field: password 'x'."
+    "Return the name of the field that took a value, if the words before the value name it: password 'x'. Empty if none."
     return next((s.what.name for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name) and len(holes(s.value)) == 1
                  and shown.values.get(holes(s.value)[0]) == value.text and _names(s.what.name, value)), "")
 
 def _is_anothers(old: GoalValue, new: GoalValue, shown: Demonstration) -> bool:
-    "Whether the words before a new value name another field than the one that took the old value."
+    "Return whether the words before a new value name another field than the one that took the old value."
     took = {s.what.name: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name)}
     return any(old.text in texts for texts in took.values()) and any(_names(f, new) and not _names(f, old) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
 
@@ -261,19 +261,19 @@ def _is_turned(step: StepWords, old: str, new: str) -> bool:
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
 
 def _says(template: str, text: str, values: dict[str, str], whole: bool) -> bool|None:
-    "Whether a text is what a template says; None if the template's values are not known."
+    "Return whether a text is what a template says; None if the template's values are not known."
     wanted = [values.get(h) for h in holes(template)]
     if wanted and None in wanted: return None if all(w is None for w in wanted) else all(has_words(text, w) for w in wanted if w)
     if wanted and not whole: return all(has_words(text, w) for w in wanted)
     return same_words(text, fill(template, values)) or bool(wanted) and (_but_for_counts(template, text, values) or _but_for_rest(template, text, values))
 
 def _but_for_rest(template: str, text: str, values: dict[str, str]) -> bool:
-    "Whether a text is what a template says up to a value and the sign behind it; what follows is another's, such as where a redirect leads."
+    "Return whether a text is what a template says up to a value and the sign behind it; what follows is another's, such as where a redirect leads."
     match = re.fullmatch(r"(.*?\{\w+\})(\s+[^\w\s{]+\s+)[^{]+", template)
     return bool(match) and text.startswith(fill(match[1], values) + match[2])
 
 def _but_for_counts(template: str, text: str, values: dict[str, str]) -> bool:
-    "Whether a text is what a template says but for numbers of its own, such as how many there are: 2 Weekly, 3 Weekly."
+    "Return whether a text is what a template says but for numbers of its own, such as how many there are: 2 Weekly, 3 Weekly."
     counts = [w for w in words_of(re.sub(r"\{\w+\}", " ", template)) if w.isdigit()]
     plain = [w for w in words_of(text) if not w.isdigit()]
     return bool(counts) and len(plain) + len(counts) == len(words_of(text)) and sorted(plain) == sorted(w for v in map(words_of, [fill(re.sub(r"\d+", " ", template), values)]) for w in v)
@@ -289,7 +289,7 @@ def find_things(
     return _fitting(thing, values, elements, left, found) or _fitting(thing, values, elements, left, [e for e in elements if e not in found and same_role(e.role, thing.role)])
 
 def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], left: Sequence[str], found: list[Element]) -> list[Element]:
-    "Of some elements those that a thing's words fit."
+    "Return those of some elements that a thing's words fit."
     checks = 0
     for part, read in (("name", lambda e: e.name), ("value", lambda e: e.value)):
         template = getattr(thing, part)
@@ -317,7 +317,7 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
     return _told_apart(found, thing, values, elements, left)
 
 def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elements, left) -> list[Element]:
-    "Fewer of several: those with exactly the words, those that have the goal's other values, those that can be pressed."
+    "Return fewer of several: those with exactly the words, those that have the goal's other values, those that can be pressed."
     def prefer(found, test): return [e for e in found if test(e)] or found
     if len(found) > 1 and thing.name: found = prefer(found, lambda e: e.name == fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)}))
     if len(found) > 1 and thing.name: found = prefer(found, lambda e: words_of(e.name) == words_of(fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})))
@@ -344,7 +344,7 @@ def _is_busy(elements: Sequence[Element]) -> bool:
     return any(e.role == "progressbar" or e.role in ("text", "status") and " ".join(words_of(e.name)) in BUSY for e in elements)
 
 def _hangs_open(elements: Sequence[Element]) -> bool:
-    "Whether a menu or a list of choices is open; items side by side are a bar that always shows."
+    "Return whether a menu or a list of choices is open; items side by side are a bar that always shows."
     popped = [e for e in elements if e.role in _POPPED]
     return any(not any(o is not e and o.role == e.role and abs(o.box[1] - e.box[1]) < .005 for o in popped) for e in popped)
 
@@ -400,7 +400,7 @@ class Replay:
 
     # %% ../../nbs/14d_runtime.replay.ipynb #f1b4865e
     def _run(self) -> Course:
-        "All steps, then DONE."
+        "Do all steps, then DONE. Raises Halt."
         self.values, b = self._bind(), self.bound
         self.left = [v.text for v in b.left]
         self.steps = self._turned(list(self.shown.steps), b.opposite)
@@ -412,7 +412,7 @@ class Replay:
         yield from self._go_on(0)
 
     def _go_on(self, k: int) -> Course:
-        "The steps from number `k` on, then DONE."
+        "Do the steps from number `k` on, then DONE. Raises Halt if the goal names a value that played no part, or no step fits."
         while k < len(self.steps):
             self.k, step = k, self.steps[k]
             self._take_whole()
@@ -438,7 +438,7 @@ class Replay:
         raise Halt(f"step {k + 1}: done {MAX_AGAIN} times, and there is still {say_thing(first.what, self.values)}")
 
     def _bind(self) -> dict[str, str]:
-        "The parameters' values, as the goal and the first screen tell them."
+        "Return the parameters' values, as the goal and the first screen tell them."
         self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
         return with_parts({k: written_like(self.shown.values.get(k, ""), v) for k, v in self.bound.values.items()})
 
@@ -463,11 +463,11 @@ class Replay:
             if _lines(before) == _lines(self.screen): return
 
     def _ends_form(self, k: int) -> bool:
-        "Whether this press is the one behind the last field."
+        "Return whether this press is the one behind the last field."
         return not any(s.do in ("enter", "choose") for s in self.steps[k:]) and not self.steps[k].optional
 
     def _fill_more(self) -> Course:
-        "Fields that the goal names with a value, and that the demonstration did not have."
+        "Fill the fields that the goal names with a value, and that the demonstration did not have."
         for value in [v for v in self.bound.left if v.text in self.left and v.quoted and v.label and not v.label[-1] in _PREPOSITIONS]:
             def fits(elements): return [e for e in elements if e.role in FIELDS and e.name and _names(e.name, value)]
             e = yield from self._look(fits, wander=False)
@@ -476,7 +476,7 @@ class Replay:
             self.left.remove(value.text)
 
     def _check_used(self):
-        "Halt if the goal names a value that played no part."
+        "Raise Halt if the goal names a value that played no part."
         words = [" ".join((e.name, e.value)) for screen in self.seen for e in screen]
         quoted = {v.text for v in goal_values(self.goal) if v.quoted}
         for value in self.left:
@@ -490,7 +490,7 @@ class Replay:
             if set(w) <= said and set(w) & fresh and w not in acted: raise Halt(f"the goal speaks of {e.name!r}, a {e.role} that was not shown")
 
     def _turned(self, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
-        "The steps, with what the goal wants the other way round."
+        "Return the steps, with what the goal wants the other way round. Raises Halt where the steps don't show how."
         sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
         said, shown = _sign(self.goal), _sign(self.shown.shown_goal())
         if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
@@ -536,7 +536,7 @@ class Replay:
         return not field or any(e.value for e in field) or any(not e.value or any(_names(e.name, v) for v in self.bound.left) for e in others)
 
     def _find(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-        "What a step acts on, on a screen."
+        "Return what a step acts on, on a screen; empty if nothing fits."
         if step.what is None: return []
         if self._is_open(step.what): return self._tell(step, elements)
         was = self._turned_from.get(step.what.name)
@@ -549,7 +549,7 @@ class Replay:
             found = self._named_by_goal(step, elements)
             if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
-        if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
+        if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, under any name
         if not found and step.what.role in _PRESSED:
             found = next((f for t in things for r in _PRESSED if r != step.what.role and (f := find_things(replace(t, role=r), self.values, elements, self.left))), [])
         if not found and step.do in ("enter", "choose"):
@@ -558,11 +558,12 @@ class Replay:
         return found
 
     def _is_open(self, thing: Thing) -> list[str]:
-        "The parameters of a thing whose values are not known yet."
+        "Return the parameters of a thing whose values are not known yet."
         return [k for k in self.bound.open if k not in self.values and any(k in holes(t) for t in vars(thing).values())]
 
     def _tell(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-        "What a step acts on if one way alone of giving its open parameters values finds something here; they have them from now on."
+        """Return what a step acts on if exactly one way of giving its open parameters values finds something, and keep those values. Raises Halt if
+        several do."""
         keys = self._is_open(step.what)
         free = [v for v in self.bound.loose if v not in self.values.values()]
         fits = [(ways, found) for ways in permutations(free, len(keys)) if (found := find_things(step.what, self.values | dict(zip(keys, ways)), elements, self.left))]
@@ -582,7 +583,7 @@ class Replay:
         return f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, self.bound.loose))}"
 
     def _named_by_goal(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-        "Elements of the step's role that this goal names, and the goal that was shown did not."
+        "Return elements of the step's role that this goal names, and the goal that was shown did not."
         fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
         def said(word, words): return any(word == g or same_stem(word, g) for g in words)
         return [e for e in elements if e.role == step.what.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
@@ -620,24 +621,24 @@ class Replay:
         return k
 
     def _only_leads(self, k: int) -> bool:
-        "Whether a step names nothing of the goal's and only goes to where the next ones are: they will look for themselves."
+        "Return whether a step names nothing of the goal's and only goes to where the next ones are: they will look for themselves."
         step = self.steps[k]
         if step.what.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.what.name) or step.what.name.startswith("{" + NAMED)
         return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.what.name + step.what.value + step.what.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
 
     def _is_way(self, step: StepWords) -> bool:
-        "Whether a step presses a link by its name alone."
+        "Return whether a step presses a link by its name alone."
         return step.do == "press" and step.what.role in ("link", "tab") and not any(holes(t) for t in (step.what.row, step.what.section, step.what.value)) and bool(step.what.name)
 
     def _browses(self, k: int) -> bool:
-        "Whether a step is a press on nothing of the goal's, behind which something of the goal's is looked for: that says itself whether it is there."
+        "Return whether a step presses nothing of the goal's to look behind it for something of the goal's, which shows by being there."
         step = self.steps[k]
         if step.what is None or step.do != "press" or step.what.role not in (*BROWSED, "button") or holes(step.what.name + step.what.value + step.what.row): return False
         if any(s.do in ("enter", "choose", "set") and not s.already for s in self.steps[:k]): return False
         return (step.leads or step.what.role != "button") and any(t and holes(t.name + t.value + t.row) for s in self.steps[k+1:] for t in (s.what, s.origin))
 
     def _came_about(self, step: StepWords) -> bool:
-        "Whether what this step brought is there already, since the last press."
+        "Return whether what this step brought is there already, since the last press."
         new = {_words(e) for e in self.screen} - {_words(e) for e in self._before}
         lines = [(c.split(" ", 2)[1], c.split(" ", 2)[2]) for c in step.changes if c.startswith(("+ text", "+ status")) and holes(c)]
         return bool(lines) and all(any(_says(rest, e[1], self.values, True) for e in new) for _, rest in lines)
@@ -668,11 +669,11 @@ class Replay:
         return f"step {self.k + 1}: looked for {self._say(step.what)} to {step.do.replace('_', ' ')}, and found nothing; {f'on {title!r}' if title else 'here'} {there}"
 
     def _say(self, thing: Thing) -> str:
-        "A thing in words, with this goal's values; what a goal only names is called as it was shown."
+        "Return a thing in words, with this goal's values; what a goal only names is called as it was shown."
         return say_thing(thing, {k: v for k, v in self.shown.values.items() if k.startswith(NAMED)} | self.values)
 
     def _keep(self, k: int) -> Course:
-        "What was so already: see that it is."
+        "See that what was so already when it was shown is so now, and change it if it is not."
         step = self.steps[k]
         e = yield from self._look(lambda els: self._find(step, els), wander=False)
         if e is None:
@@ -691,7 +692,8 @@ class Replay:
 
     # %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
     def _look(self, fits, ahead: int|None=None, wander: bool=True) -> Course:
-        "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
+        """Return the one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none.
+        Raises Halt if several fit."""
         def here():
             self._take_whole()
             found = fits(self.screen)
@@ -717,7 +719,7 @@ class Replay:
             if (e := (yield from self._scroll_for(here))) is not None: return e
 
     def _opens(self, k: int|None) -> bool:
-        "Whether a step acts on something that the press before it opens: an entry of a menu, a box without a name, a button of a dialog."
+        "Return whether a step acts on something that the press before it opens: an entry of a menu, a box without a name, a button of a dialog."
         if not k or self.steps[k-1].do not in PRESSES.values(): return False
         what = self.steps[k].what
         return what.role in _POPPED or what.role in FIELDS and not what.name or self.steps[k].title != self.steps[k-1].title and what.role == "button"
@@ -738,7 +740,7 @@ class Replay:
             if (e := here()) is not None: return e
 
     def _later(self, k: int|None) -> int|None:
-        "The number of a later step that can be done here, if those before it only lead to it."
+        "Return the number of a later step that can be done here, if those before it only lead to it."
         if k is None: return None
         for j in range(k, len(self.steps) - 1):
             step, after = self.steps[j], self.steps[j + 1]
@@ -784,7 +786,8 @@ class Replay:
                 scrolled += direction
 
     def _scrolled_region(self) -> Element:
-        "What is scrolled to look for a step's thing: the region with most of its role, the largest of several; else the page, at a place where no list or text takes the wheel."
+        """Return what is scrolled to look for a step's thing: the region with most of its role, the largest of several; else the page, at a place where
+        no list or text takes the wheel."""
         role = self.steps[self.k].what.role if self.steps[self.k].what else ""
         def area(e): return (e.box[2]-e.box[0])*(e.box[3]-e.box[1])
         def inside(e, r): return r.box[0] <= (e.box[0]+e.box[2])/2 < r.box[2] and r.box[1] <= (e.box[1]+e.box[3])/2 < r.box[3]
@@ -795,7 +798,7 @@ class Replay:
         return next((p for p in places if not any(inside(p, e) for e in taken)), places[-1])
 
     def _scrolled_list(self) -> Element|None:
-        "The longest column of things of a step's role, where no region says that it scrolls; None if fewer than four stand in one."
+        "Return the longest column of things of a step's role, where no region says that it scrolls; None if fewer than four stand in one."
         what = self.steps[self.k].what
         if not what or any(e.role == "region" and e.value for e in self.screen): return
         alike = [e for e in self.screen if e.role == what.role and e.name]
@@ -805,7 +808,7 @@ class Replay:
         return Element("region", "list", tuple(f(end) for f, end in zip((min, min, max, max), ends)))
 
     def _way(self, tried: set) -> Element|None:
-        "Where else to look: what the goal names, more of a menu, other tabs, a way back."
+        "Return where else to look: what the goal names, more of a menu, other tabs, a way back; None if all were tried."
         title = page_title(self.screen)
         def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
         said = [self.values.get(k, "") for k in self.values] + self.left
@@ -821,7 +824,7 @@ class Replay:
         return next(iter(page + named + spoken + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
 
     def _beside_shown(self, places: Sequence[Element]) -> list[Element]:
-        "What stands in one row or column with something that was pressed to look behind it: other pages of the same kind."
+        "Return what stands in one row or column with something that was pressed to look behind it: other pages of the same kind."
         pressed = {(s.what.role, s.what.name) for k, s in enumerate(self.steps) if self._browses(k)}
         shown = [e for e in self.screen if (e.role, e.name) in pressed]
         def alike(a, b): return any(abs(a.box[k] - b.box[k]) < .005 and abs(a.box[k+2] - b.box[k+2]) < .005 for k in (0, 1))
@@ -829,7 +832,7 @@ class Replay:
 
     # %% ../../nbs/14d_runtime.replay.ipynb #5952851e
     def _set(self, e: Element, step: StepWords) -> Course:
-        "A check box, a switch or a choice as it was shown."
+        "Set a check box, a switch or a choice as it was shown. Raises Halt if it does not change, or the goal does not speak of it."
         w, spoken = set(words_of(step.what.name)), set(goal_words(self.shown.shown_goal()))
         if w and not holes(step.what.name) and w <= spoken and not w & set(goal_words(self.goal)): raise Halt(f"step {self.k + 1}: the goal does not speak of {step.what.name!r}, and the one shown did")
         wanted = step.value == "on"
@@ -847,7 +850,7 @@ class Replay:
         if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {self._say(step.what)} was pressed and is not {step.value}")
 
     def _set_all(self, k: int) -> Course:
-        "Every switch of the page as the goal says: on and on until there is no more."
+        "Set every switch of the page as the goal says, until there is none left. Raises Halt if the page has none."
         step = self.steps[k]
         def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not (step.value == "on")][:1]
         def any_here(elements): return [e for e in elements if e.role == step.what.role][:1]
@@ -862,7 +865,7 @@ class Replay:
         return k
 
     def _set_named(self, k: int) -> Course:
-        "The switches that the goal names on, the others of the page off."
+        "Switch what the goal names on, and the others of the page off. Raises Halt if it names none of them."
         step, spoken = self.steps[k], set(goal_words(self.goal))
         def wanted(e): return set(words_of(e.name)) <= spoken
         def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not None and e.checked != wanted(e)][:1]
@@ -886,7 +889,7 @@ class Replay:
                 yield from self._press(tab)
 
     def _value(self, step: StepWords) -> Course:
-        "What is to be typed or chosen."
+        "Return what is to be typed or chosen. Raises Halt if the goal does not give it."
         if step.source == "screen": return (yield from self._read(step))
         missing = [h for h in holes(step.value) if h not in self.values]
         if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
@@ -895,7 +898,7 @@ class Replay:
         yield
 
     def _enter(self, e: Element, thing: Thing, text: str, template: str="") -> Course:
-        "A text into a field, or a choice from its list; nothing if it is there."
+        "Type a text into a field, or choose it from a list; do nothing if it is there. Raises Halt if it does not show afterwards."
         do = "choose" if e.role == "combobox" else "enter"
         self.log.append(f"{do} {text!r} into {say_thing(thing, self.values)}")
         shown = lambda e: e.value
@@ -919,7 +922,7 @@ class Replay:
         raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
 
     def _append(self, e: Element, step: StepWords) -> Course:
-        "A text behind what a field has; nothing if it ends so."
+        "Add a text behind what a field has; do nothing if the field ends with it."
         text = yield from self._value(step)
         self.log.append(f"add {text!r} at the end of {self._say(step.what)}")
         if e.value.rstrip("\n").endswith("\n" + text): return
@@ -929,12 +932,12 @@ class Replay:
         self._edited = True
 
     def _again(self, e: Element) -> Element|None:
-        "The same element on the screen now."
+        "Return the same element on the screen as it is now; None if it has gone."
         alike = [o for o in self.screen if o.role == e.role and o.name == e.name]
         return min(alike, key=lambda o: abs(o.box[0]-e.box[0]) + abs(o.box[1]-e.box[1]), default=None)
 
     def _press_step(self, e: Element, step: StepWords, k: int) -> Course:
-        "A press, and what has to come of it."
+        "Press an element and check what has to come of it. Raises Halt."
         self._note(step)
         if e.selected and e.role == "tab" and step.do == "press": return
         before = self._before = self.screen
@@ -991,7 +994,7 @@ class Replay:
         raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {self._say(step.what)} was done, and {missing}")
 
     def _tick_what_it_says(self, alert: str, step: StepWords) -> Course:
-        "Tick the box that an alert names, and press once more; False if there is none."
+        "Tick the box that an alert names, press once more and return True; return False if there is none."
         e = yield from self._look(lambda els: [e for e in els if e.role == "checkbox" and not e.checked and set(words_of(alert)) <= set(words_of(e.name))][:1], wander=False)
         if e is None: return False
         yield from self._press(e)
@@ -1009,13 +1012,13 @@ class Replay:
         return True
 
     def _confirms(self, step: StepWords, before: tuple) -> Element|None:
-        "The button of a dialog that came up, which says once more what was pressed, or yes."
+        "Return the button of a dialog that came up, which repeats what was pressed, or means yes; None without one."
         if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
         fresh = [e for e in self.screen if e.role == "button" and not e.disabled]
         return next((e for e in fresh if same_words(e.name, step.what.name) or words_of(e.name) in (("ok",), ("yes",), ("confirm",), ("continue",))), None)
 
     def _missing(self, step: StepWords, before: tuple, old: set) -> str:
-        "What should have changed and has not; empty if all is as it was shown."
+        "Return what should have changed and has not; empty if all is as it was shown."
         if step.changes and _lines(before) == _lines(self.screen): return "" if self._is_there() else "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
         if (was := self._turned_from.get(step.what.name)) and (marks := _marks_of(was, self.screen)): return f"the {marks[0].role} {marks[0].name!r} is still there"
@@ -1058,7 +1061,7 @@ class Replay:
         self.log.append(f"{step.do.replace('_', ' ')} {self._say(step.what)}")
 
     def _key(self, k: int) -> Course:
-        "A key where the focus is."
+        "Press a key where the focus is."
         step, before = self.steps[k], self.screen
         self.log.append(f"press the key {step.value}")
         yield from self._act(Action("key_press", key=step.value))
@@ -1075,7 +1078,7 @@ class Replay:
         return k
 
     def _read(self, step: StepWords) -> Course:
-        "The value that stands where it stood then."
+        "Return the value that stands where it stood when it was shown. Raises Halt if nothing stands there."
         def fits(elements): return self._readable(step, elements)
         e = fits(self.screen)
         if len(e) != 1:
@@ -1086,7 +1089,7 @@ class Replay:
         return found.value
 
     def _readable(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-        "Elements from which a step's value may be read, each with a value of its own as `value`."
+        "Return elements from which a step's value may be read, each with a value of its own as `value`."
         origin, meanings, read = step.origin, self._meanings(step), {}
         for e in elements:
             if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
@@ -1095,7 +1098,7 @@ class Replay:
         return [replace(e, value=v) for v, e in read.items()]
 
     def _meanings(self, step: StepWords) -> list[dict[str, str]]:
-        "The parameters' values, with each word of the goal that may stand for what was asked for then."
+        "Return the parameters' values, once for each word of the goal that may stand for what was asked for when it was shown."
         missing = [h for h in holes(step.origin.name + step.origin.value) if h.startswith(NAMED) and h not in self.values]
         if not missing: return [self.values]
         fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2 and w not in COMMON_WORDS]
@@ -1129,14 +1132,16 @@ _RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
 def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
 
 def _namesakes(e: Element, thing: Thing, values: dict[str, str], elements: Sequence[Element]) -> list[Element]:
-    "Others of an element's column whose lines say in their cells the value that its own line's cells say: two people of one name, told apart by nothing that was said."
+    """Return others of an element's column whose lines say in their cells the value that its own line's cells say: two people of one name, told apart
+    by nothing that was said."""
     said = {w for h in holes(thing.name) for w in words_of(values.get(h, ""))}
     def cells(o): return {w for x in elements if x is not o and x.role in ("text", "cell", "gridcell") and o.box[1] < (x.box[1]+x.box[3])/2 < o.box[3] for w in words_of(x.name)}
     if not said or not said <= cells(e): return []
     return [o for o in elements if o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 and said <= cells(o)]
 
 def _is_refused(step: StepWords, before: tuple, now: tuple) -> str:
-    "Why the last button, that led to another page when it was shown, was pressed in vain: the same page, with all that had been filled in; empty if it was not."
+    """Return why the last button was pressed in vain, where it led on when it was shown: the same page, with all that had been filled in; empty if it
+    was not."""
     filled = [_words(e) for e in before if e.role in FIELDS and e.value]
     same = step.leads and step.what.role == "button" and page_title(before) == page_title(now) and filled and {*filled} <= {_words(e) for e in now}
     return f"the page is still {page_title(now)!r}, with all that was filled in" if same else ""
@@ -1221,7 +1226,7 @@ class ReplayAgent:
         return [self._choose(v) for v in views]
 
     def _elements(self, view) -> Sequence[Element]:
-        "What is on the screen of a view."
+        "Return what is on the screen of a view. Raises ValueError for an episode whose device is not known."
         if (device := self.devices.get(view.episode)) is None: raise ValueError("replay: it knows no device of this episode; `introduce` makes them known")
         return device.read_elements() if view.elements is None else view.elements
 
@@ -1231,7 +1236,7 @@ class ReplayAgent:
         return self.replays[view.episode].next(elements)
 
     def _begin(self, goal: str, elements: Sequence[Element]) -> Replay:
-        "A replay of the demonstration that is most like this goal."
+        "Begin a replay of the demonstration that is most like this goal. Raises ValueError if there are no demonstrations."
         if not self.shown: raise ValueError(f"{self.name}: nothing was shown; give demonstrations (`show`)")
         return self.replay(max(self.shown, key=lambda d: similarity(d, goal, page_title(elements))), goal, self.named)
 

@@ -49,9 +49,9 @@ class Start:
         return families[self.seed % len(families)]
 
 def open_start(
-    start: Start, # where
+    start: Start, # start: application, seed and first actions
 ) -> EpisodeDriver: # on a device of its own
-    "An episode that stands at `start`."
+    "Return a driver whose episode stands at `start`."
     driver = EpisodeDriver(AppDevice(start.app, goals=load_app(start.app).families))
     driver.reset(start.seed)
     for action in start.before: driver.act(action)
@@ -59,9 +59,9 @@ def open_start(
 
 def branch(
     driver: EpisodeDriver, # in the middle of an episode in an application
-    n: int,                # how many
+    n: int,                # number of episodes
 ) -> list[EpisodeDriver]:  # each on a device of its own
-    "Episodes that all go on from the exact state of `driver`."
+    "Return episodes that all go on from the exact state of `driver`."
     moment, device = driver.snapshot(), driver.device
     others = [EpisodeDriver(AppDevice(device.app, device.size, device.family, device.vary, device.goals)) for _ in range(n)]
     for other in others: other.restore(moment)
@@ -80,10 +80,10 @@ class RolloutStep:
 @dataclass
 class Rollout:
     "An episode that the policy plays, its answers sampled."
-    start: Start           # where it began
-    goal: str              # in words
+    start: Start           # where the rollout began
+    goal: str              # goal in words
     version: int           # updates of the weights that drew it
-    steps: list[RolloutStep] = field(default_factory=list) # in order
+    steps: list[RolloutStep] = field(default_factory=list) # steps in order
     reward: float=0.       # paid for it
     success: bool=False    # truly: the goal holds and it ended with DONE
     reached: bool=False    # the goal held at some moment
@@ -95,7 +95,7 @@ class Rollout:
     def episode(self,
         agent: str="policy", # who acted, as the inspector shows it
     ) -> Episode:
-        "Its record, from the episode's beginning; the application draws its screens again."
+        "Return the rollout as an episode, from its beginning; the application draws its screens again."
         start, families = self.start, list(load_app(self.start.app).families)
         own = [Step(0., Observation(), s.action, answer=Answer(s.completion.text, s.messages)) for s in self.steps]
         steps = [replace(s, t=float(k)) for k, s in enumerate([Step(0., Observation(), a) for a in start.before] + own)]
@@ -110,14 +110,14 @@ class RolloutGroup:
 
     @property
     def mixed(self) -> bool:
-        "Are the rewards not all alike? Only then there is something to compare."
+        "Whether the rewards differ: only then there is something to compare."
         return len({r.reward for r in self.rollouts}) > 1
 
 def screen_anchor(
     image: np.ndarray, # the screen
-    goal: str,         # in words
+    goal: str,         # goal in words
 ) -> str:              # 16 hex digits
-    "A name for what is seen."
+    "Return a name for a screen with its goal, equal for equal pixels and words."
     return hashlib.sha256(f"{image.shape}{goal}".encode() + image.tobytes()).hexdigest()[:16]
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #c134d722
@@ -138,7 +138,7 @@ class LiveRollout:
     "A rollout that is being played."
     def __init__(self,
         driver: EpisodeDriver, # stands at the start
-        rollout: Rollout,      # to be filled
+        rollout: Rollout,      # rollout to be filled
         limit: int,            # steps, at most
     ):
         self.driver, self.rollout, self.limit, self.visits = driver, rollout, limit, Counter()
@@ -146,7 +146,7 @@ class LiveRollout:
     def question(self,
         fmt: PromptFormat, # of the policy
     ) -> dict:             # a sample
-        "What is asked on the screen now."
+        "Return what is asked on the screen as it is now."
         goal = self.rollout.goal
         return dict(images=[self.driver.frame.image], messages=prompt_messages(goal, list(self.driver.actions), fmt))
 
@@ -170,7 +170,7 @@ class LiveRollout:
 def success_reward(
     rollout: Rollout, # played to its end
 ) -> float:
-    "1 for success, else 0."
+    "Return 1 for success, else 0."
     return float(rollout.success)
 
 def begin_group(
@@ -186,7 +186,7 @@ def play_groups(
     actor,                         # has `sample_completions`: an adapter, its snapshot, or a `LightNano`
     starts: Sequence[Start],       # a group for each
     fmt: PromptFormat=PromptFormat(), # of the policy
-    rules: PlayRules=PlayRules(),  # how
+    rules: PlayRules=PlayRules(),  # rules of play
     seed: int=0,                   # sampling seed
     version: int=0,                # of the weights
     reward: Callable[[Rollout], float]=success_reward, # what a rollout is paid
@@ -212,7 +212,7 @@ def play_groups(
     return groups
 
 def _paid(reward: Callable[[Rollout], float], rollout: Rollout) -> float:
-    "What a rollout is paid. Raises RuntimeError that names the reward and the start if it can't be said."
+    "Return what a rollout is paid. Raises RuntimeError that names the reward and the start if it can't be said."
     name = getattr(reward, "__name__", type(reward).__name__)
     try: value = float(reward(rollout))
     except Exception as e: raise RuntimeError(f"reward {name}: raised {e!r} for {rollout.start}") from e
@@ -221,11 +221,11 @@ def _paid(reward: Callable[[Rollout], float], rollout: Rollout) -> float:
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #8d1133a2
 def screen_advantages(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     discount: float=.95,   # of the reward, for each step that is still to come
     std: str="sample",     # as of `group_advantages`
 ) -> list[list[float]]:    # of each rollout's steps; 0 where a screen was seen in one rollout only, or all fared alike
-    "How much better than others at the same screen each step did."
+    "Return how much better each step did than others at the same screen."
     at = defaultdict(list)
     for i, r in enumerate(group.rollouts):
         for k, s in enumerate(r.steps): at[s.anchor].append((i, k, r.reward*discount**(len(r.steps) - 1 - k)))
@@ -238,21 +238,21 @@ def screen_advantages(
     return out
 
 def rollout_advantages(
-    group: RolloutGroup, # played
+    group: RolloutGroup, # group of played rollouts
     std: str="sample",   # as of `group_advantages`
 ) -> list[float]:        # of each rollout
-    "How much better than the group each rollout was paid."
+    "Return how much better each rollout was paid than its group."
     import torch
     return group_advantages(torch.tensor([r.reward for r in group.rollouts]), std).tolist()
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #9e4162cb
 def group_experiences(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     step_weight: float=.5, # of advantages among equal screens
     discount: float=.95,   # as of `screen_advantages`
     std: str="sample",     # as of `group_advantages`
 ) -> list[Experience]:     # those whose advantage is not 0
-    "What is to be learnt from a group."
+    "Return what is to be learnt from a group."
     whole, here = rollout_advantages(group, std), screen_advantages(group, discount, std)
     found = [Experience(dict(images=[s.image], messages=s.messages), s.completion, whole[i] + step_weight*here[i][k], r.version,
                         r.start.seed, k, r.reward)
@@ -261,12 +261,12 @@ def group_experiences(
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #09415a8a
 def group_tasks(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     step_weight: float=.5, # as of `group_experiences`
     discount: float=.95,   # likewise
     std: str="sample",     # likewise
 ) -> list[TaskAndContent]:
-    "A group's answers as AgentCPM-GUI's trainer has them."
+    "Return a group's answers as AgentCPM-GUI's trainer has them."
     def task(x):
         data = dict(id=x.id, prompt=x.sample["messages"], completion_ids=list(x.completion.ids), advantage=x.advantage,
                     reward=x.reward, step_id=x.step_id)
@@ -290,7 +290,7 @@ class StartSampler:
         self.kinds = [f"{s.app}:{s.family}" for s in starts]
 
     def shares(self) -> np.ndarray: # (starts,)
-        "The share of successes that is expected of each start."
+        "Return the share of successes that is expected of each start."
         tries, wins = (Counter() for _ in range(2))
         for kind, t, w in zip(self.kinds, self.tries, self.wins): tries[kind], wins[kind] = tries[kind] + t, wins[kind] + w
         kind = np.array([(wins[k] + 1) / (tries[k] + 2) for k in self.kinds])
@@ -299,7 +299,7 @@ class StartSampler:
     def choose(self,
         n: int, # how many, different ones
     ) -> list[Start]:
-        "The next starts. Raises ValueError if no goal is left that does not hold at its start."
+        "Choose the next starts. Raises ValueError if no goal is left that does not hold at its start."
         p, chosen = self.shares(), []
         weights = (p*(1 - p) + self.floor) * ~self.closed
         while len(chosen) < min(n, len(self.starts)):
@@ -331,13 +331,13 @@ class StepLimit:
     def __call__(self,
         start: Start, # where a rollout begins
     ) -> int:         # steps, those before it not counted
-        "How many steps a rollout from there may take."
+        "Return how many steps a rollout from there may take."
         budget, won_lengths = load_app(start.app).step_budget - len(start.before), self.lengths.get(f"{start.app}:{start.family}", [])
         if len(won_lengths) < self.needed: return budget
         return min(budget, max(self.least, math.ceil(self.slack*max(won_lengths)) - len(start.before)))
 
     def count(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ):
         "Remember the lengths of its successes, the last 20 of each kind."
         for r in group.rollouts:
@@ -353,7 +353,7 @@ class SuccessReplay:
     ): self.size, self.stored = size, OrderedDict()
 
     def complete(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ) -> RolloutGroup:       # mixed, if there was a success to put into it
         "Keep a success of the group, or put a kept one into a group without."
         start, won = group.rollouts[0].start, [r for r in group.rollouts if r.success]
@@ -366,9 +366,9 @@ class SuccessReplay:
 
     def midway(self,
         start: Start,              # at an episode's beginning
-        rng: np.random.Generator,  # chooses the step
+        rng: np.random.Generator,  # random numbers that choose the step
     ) -> Start:                    # the same if no success from there is kept, or a very short one
-        "A start within the kept success from `start`: behind half of its actions or more."
+        "Return a start within the kept success from `start`: behind half of its actions or more."
         stored = self.stored.get(start)
         if not stored or len(stored.steps) < 4: return start
         k = int(rng.integers(len(stored.steps)//2, len(stored.steps) - 1))
@@ -376,22 +376,22 @@ class SuccessReplay:
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #2dc60c47
 def start_to_json(
-    start: Start, # where rollouts begin
+    start: Start, # start of rollouts
 ) -> list:        # of plain values
-    "A start as JSON has it."
+    "Return a start as plain values for JSON."
     return [start.app, start.seed, list(map(to_dict, start.before))]
 
 def start_from_json(
     value: list, # from `start_to_json`
 ) -> Start:
-    "The start again."
+    "Return the start that `start_to_json` wrote."
     app, seed, before = value
     return Start(app, seed, tuple(Action(**a) for a in before))
 
 def pack_groups(
-    groups: Iterable[RolloutGroup], # played
+    groups: Iterable[RolloutGroup], # groups of played rollouts
 ) -> tuple[str, list[bytes]]:       # JSON, and a PNG for each different screen
-    "Groups as text and pictures."
+    "Return groups as a text and pictures."
     screens, questions = {}, {}
     def step(s):
         asked = json.dumps([screens.setdefault(_png(s.image), len(screens)), s.messages, s.completion.prompt])
@@ -412,7 +412,7 @@ def unpack_groups(
     text: str,            # from `pack_groups`
     screens: list[bytes], # likewise
 ) -> list[RolloutGroup]:
-    "The groups again. Raises ValueError, KeyError or TypeError for what `pack_groups` did not write."
+    "Return the groups that `pack_groups` wrote. Raises ValueError, KeyError or TypeError for what it did not write."
     packed, images = json.loads(text), [np.asarray(open_picture(png)) for png in screens]
     asked = [(images[k], messages, tuple(prompt)) for k, messages, prompt in packed["questions"]]
     def step(q, ids, log_probs, words, action, anchor):
@@ -458,14 +458,14 @@ class GroupSource:
         new: Counter, # what was counted since it was asked for groups
         rounds: int,  # of play
     ) -> str:
-        "Why there is nothing to learn from, and what to do."
+        "Return why there is nothing to learn from, and what to do."
         return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1))
 
     def next_groups(self,
         actor,        # has `sample_completions`
         version: int, # of its weights, which are those that learn
     ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
-        "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
+        "Return groups for the next update. Raises RuntimeError if round after round all groups are uniform."
         self.drop_stale(version)
         before, rounds = self.counts.copy(), 0
         while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
@@ -477,13 +477,13 @@ class GroupSource:
 
     # %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
     def counts_now(self) -> Counter:
-        "A copy of what was counted so far."
+        "Return a copy of what was counted so far."
         return self.counts.copy()
 
 class RolloutSource(GroupSource):
     "Groups of rollouts for one update after the other."
     def __init__(self,
-        starts: Sequence[Start],          # to practise
+        starts: Sequence[Start],          # starts to practise on
         fmt: PromptFormat,                # of the policy
         play: PlayRules=PlayRules(),      # how rollouts are played
         rules: SourceRules=SourceRules(), # how groups are chosen and kept
@@ -499,13 +499,13 @@ class RolloutSource(GroupSource):
 
     @property
     def settings(self) -> dict:
-        "How rollouts are asked for, played and paid, as JSON has it: whoever plays for this source must do the same."
+        "How rollouts are asked for, played and paid, as plain values for JSON: another process that plays for this source must do the same."
         paid = getattr(self.reward, "__name__", type(self.reward).__name__)
         return json.loads(json.dumps(asdict(self.fmt) | asdict(self.play) | dict(reward=paid)))
 
     # %% ../../nbs/14e_runtime.rollouts.ipynb #83db6622
     def starts_now(self) -> list[Start]:
-        "Where the next round begins."
+        "Choose where the next round begins."
         chosen = self.sampler.choose(self.rules.groups_at_once)
         return [self.replay.midway(s, self.rng) if self.rng.random() < self.rules.midway else s for s in chosen]
 
@@ -519,7 +519,7 @@ class RolloutSource(GroupSource):
         return groups
 
     def take(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ):
         "Count a group; into the queue with it if there is something to compare."
         own = group.rollouts
@@ -536,13 +536,13 @@ class RolloutSource(GroupSource):
     def experiences(self,
         groups: list[RolloutGroup], # for an update
     ) -> list[Experience]:
-        "What is to be learnt from them."
+        "Return what is to be learnt from groups."
         r = self.rules
         return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
 
     # %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
     def state(self) -> dict: # of plain values and tensors
-        "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
+        "Return all that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
         import torch
         queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
         plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,

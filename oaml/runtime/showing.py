@@ -18,10 +18,10 @@ from ..ui.layout import Element
 
 # %% ../../nbs/14g_runtime.showing.ipynb #d3398e57
 def most_similar(
-    shown: Sequence[Demonstration], # to choose from
+    shown: Sequence[Demonstration], # demonstrations to choose from
     goal: str,                      # what is wanted
     title: str,                     # of the first screen
-    n: int=1,                       # how many
+    n: int=1,                       # number of demonstrations
 ) -> list[Demonstration]:           # the most similar first; of equal ones the first
     "Return the demonstrations that fit a goal best."
     return sorted(shown, key=lambda d: -similarity(d, goal, title))[:n]

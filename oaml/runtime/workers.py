@@ -52,16 +52,16 @@ class WorkedSource(RolloutSource):
         for thread in self.threads: thread.join(30)
 
     def state(self) -> dict:
-        "As of `RolloutSource`, between two changes."
+        "Return the state of `RolloutSource`, between two changes."
         with self.ready: return super().state()
 
     def counts_now(self) -> Counter:
-        "As of `RolloutSource`, between two changes."
+        "Return the counts of `RolloutSource`, between two changes."
         with self.ready: return super().counts_now()
 
     # %% ../../nbs/14f_runtime.workers.ipynb #30883aee
     def _job(self) -> tuple|None:
-        "The next round: actor, version, starts with their limits, seed; None when all is over. Waits while the queue is full."
+        "Wait while the queue is full and return the next round: actor, version, starts with their limits, seed; None when all is over."
         with self.ready:
             self.ready.wait_for(lambda: self.closed or self.now and len(self.queue) < self.room)
             if self.closed: return None
@@ -76,7 +76,7 @@ class WorkedSource(RolloutSource):
             self.ready.notify_all()
 
     def _work(self, k: int):
-        "A worker's life: round after round, until the end or an error, which is kept."
+        "Work as a worker: round after round, until the end or an error, which is kept."
         try:
             while job := self._job():
                 actor, version, starts, limits, seed = job
@@ -89,7 +89,7 @@ class WorkedSource(RolloutSource):
 
     # %% ../../nbs/14f_runtime.workers.ipynb #40c2a137
     def _begin(self, actor, version: int):
-        "From now on workers play with these weights; the first time they are started."
+        "Let workers play with these weights from now on; start them the first time."
         self.now = actor, version
         if not self.threads:
             self.threads = [threading.Thread(target=self._work, args=(k,), daemon=True, name=f"oaml-rollouts-{k}") for k in range(self.workers)]
@@ -97,7 +97,7 @@ class WorkedSource(RolloutSource):
         self.ready.notify_all()
 
     def _why_none(self, began: float, rounds: int, before: Counter) -> str|None:
-        "Why there will be no group; None while there is hope."
+        "Return why there will be no group; None while there is hope."
         alive, now = self.workers - len(self.dead), time.monotonic()
         elsewhere = self.last_message is not None and now - self.last_message < self.deadline
         if self.workers and not alive and not elsewhere:
@@ -113,7 +113,7 @@ class WorkedSource(RolloutSource):
         actor,        # has `sample_completions`; stays as it is when the learner goes on
         version: int, # of its weights, which are those that learn
     ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.max_rounds` rounds
-        "Groups for the next update. Raises RuntimeError that says why there are none."
+        "Return groups for the next update. Raises RuntimeError that says why there are none."
         with self.ready:
             self._begin(actor, version)
             began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
@@ -178,7 +178,7 @@ class RolloutServer:
     def __init__(self,
         source: WorkedSource,               # whose rounds are played
         weights: Callable[[object], bytes], # an actor -> its weights as safetensors
-        address: str="tcp://127.0.0.1:*",   # where to listen
+        address: str="tcp://127.0.0.1:*",   # address to listen on, such as tcp://127.0.0.1:*
         key: str|None=None,                 # shared secret; None: this machine only
     ):
         check_address(address, key)
@@ -311,7 +311,7 @@ class EngineSource(RolloutSource):
     "Groups of rollouts, played by an engine, one call a group."
     def __init__(self,
         *args,             # as of `RolloutSource`
-        engine: Executor,  # makes the calls
+        engine: Executor,  # engine that makes the calls
         weights: Callable[[object], bytes], # an actor -> its weights as safetensors
         play_start: Callable[[bytes, int, list, int|None, int], tuple[str, list[bytes]]], # weights, version, start as JSON, its limit, seed -> its group, packed
         deadline: float=600., # seconds for a round, at most
@@ -322,8 +322,8 @@ class EngineSource(RolloutSource):
         self.sent = None, None, b""  # actor, version, weights
 
     def play_round(self,
-        actor,        # whose weights play
-        version: int, # of them
+        actor,        # actor whose weights play
+        version: int, # version of the weights
     ) -> list[RolloutGroup]: # as they were played
         "Play one round of groups. Raises RuntimeError for a call that fails, and for one that is late."
         if self.sent[0] is not actor or self.sent[1] != version: self.sent = actor, version, self.weights(actor)

@@ -23,7 +23,7 @@ from .worker import http_address
 class TaskServerError(Exception):
     "A task server refused, or does not answer."
     def __init__(self,
-        reason: str,         # in words
+        reason: str,         # reason in words
         status: int|None=None, # of HTTP; None: there was no answer
     ):
         super().__init__(reason if status is None else f"{status}: {reason}")
@@ -116,7 +116,7 @@ _AGAIN_S = .2, 2. # seconds between two tries, at first and at most
 
 # %% ../../nbs/16e_service.client.ipynb #d9d67731
 def _content(answer: Any) -> Any:
-    "An answer's JSON. Raises TaskServerError, SampleLost."
+    "Return an answer's JSON. Raises TaskServerError, or SampleLost if its session is gone."
     try: content = answer.json()
     except ValueError: content = answer.text[:300]
     if answer.status_code == 200: return content
@@ -141,7 +141,7 @@ class SampleClient:
             raise
 
     def _take(self, route: str, body: dict):
-        "The next turn."
+        "Take the next turn from the server. Raises TaskServerError, SampleLost."
         content = self.client.ask("POST", route, body, self.number + 1)
         if not isinstance(content, dict): raise TaskServerError(f"{self.client.http.base_url} is no task server: it answers {content!r:.100}")
         self.number += 1

@@ -28,7 +28,7 @@ def merge(
     below: Any, # what is there
     above: Any, # what wins
 ) -> Any:
-    "Both; mappings are merged key by key."
+    "Return `above` over `below`; mappings are merged key by key."
     if not (isinstance(below, dict) and isinstance(above, dict)): return above
     return {k: merge(below[k], above[k]) if k in below and k in above else (above if k in above else below)[k]
             for k in [*below, *(k for k in above if k not in below)]}
@@ -36,7 +36,8 @@ def merge(
 def share_settings(
     value: Any, # of a file
 ) -> Any:
-    "The value, with each `default` under the mappings beside it and each `overwrite` over them. Raises ValueError if there is none."
+    """Return the value, with each `default` under the mappings beside it and each `overwrite` over them. Raises ValueError if there is no mapping
+    beside one."""
     if not isinstance(value, dict): return value
     value = {k: share_settings(v) for k, v in value.items()}
     shared = {k: value.pop(k) for k in list(value) if k in ("default", "overwrite") and isinstance(value[k], dict)}
@@ -46,7 +47,7 @@ def share_settings(
 
 # %% ../../nbs/16f_service.config.ipynb #2519754a
 def _with_imports(value: Any, folder: Path, open_files: tuple[Path, ...]) -> Any:
-    "The value, in each mapping of which the files of `import` lie under it."
+    "Return the value with the files of each mapping's `import` under it. Raises ValueError."
     if not isinstance(value, dict): return value
     value, below = {k: _with_imports(v, folder, open_files) for k, v in value.items()}, {}
     place, names = next((k.place for k in value if k == "import"), ""), value.pop("import", [])
@@ -61,7 +62,7 @@ def read_settings(
     path: str|Path, # of a YAML or JSON file
     open_files: tuple[Path, ...]=(), # those that import it
 ) -> dict:
-    "A file's content with what it imports, merged. Raises ValueError, OSError."
+    "Read a file with what it imports, merged. Raises ValueError, OSError."
     path = Path(path).resolve()
     if path in open_files: raise ValueError(f"{path}: imports itself, by way of {open_files[-1]}")
     found = read_yaml(read_text_file(path), str(path), placed=True)
@@ -71,7 +72,7 @@ def read_settings(
 def read_tasks(
     path: str|Path, # of a YAML or JSON file
 ) -> dict[str, dict]:
-    "The entries of all tasks in a file. Raises ValueError, OSError."
+    "Read the entries of all tasks in a file. Raises ValueError, OSError."
     found = read_settings(path)
     for name, entry in found.items():
         if not isinstance(entry, dict): raise ValueError(f"{name.place}: {name} is no mapping of module, parameters ...")
@@ -82,7 +83,7 @@ _LOG = logging.getLogger("oaml.service")
 _SERVICE_PORT = re.compile(r"(tcp|udp|sctp)://\S+:\d+")  # what Kubernetes puts into NAME_PORT for a service that is called NAME
 
 def _from_environment(value: Any, name: str, environ: Mapping[str, str]) -> Any:
-    "The value, with what variables below `name` say."
+    "Return the value, changed by the environment's variables below `name`. Raises ValueError for one of another type."
     if isinstance(value, dict): return {k: _from_environment(v, f"{name}_{k}", environ) for k, v in value.items()}
     variable = name.replace("-", "_").upper()
     if variable not in environ: return value
@@ -115,7 +116,7 @@ class TaskServerConfig(BaseModel):
 
 # %% ../../nbs/16f_service.config.ipynb #b91d6e91
 def _check_keys(entry: dict, known: Iterable[str], what: str, source: str):
-    "Raise ValueError for a key that nobody reads."
+    "Raise ValueError for a key that is not read."
     for key in entry:
         if key not in known: raise ValueError(f"{getattr(key, 'place', source)}: {what} has no {key}{nearest(key, known)}; it has {', '.join(known)}")
 
@@ -123,7 +124,7 @@ def _check_keys(entry: dict, known: Iterable[str], what: str, source: str):
 def parameters_of(
     task: type, # a subclass of `Task`
 ) -> list[str]:
-    "Names that the task's constructor takes."
+    "Return the names that the task's constructor takes."
     names = []
     for cls in task.__mro__:
         if "__init__" not in vars(cls): continue
@@ -134,7 +135,7 @@ def parameters_of(
 def takes_others(
     task: type, # a subclass of `Task`
 ) -> bool:
-    "Whether the task's own constructor takes parameters that it does not name (**kwargs), which it alone knows the use of."
+    "Return whether the task's own constructor takes parameters that it does not name (**kwargs), which it alone knows the use of."
     return task.__init__ is not Task.__init__ and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(task.__init__).parameters.values())
 
 # %% ../../nbs/16f_service.config.ipynb #ab26582a
@@ -144,7 +145,7 @@ def load_task_config(
     environ: Mapping[str, str]=os.environ, # whose variables change values
     **over,                # keys that win over the file's; None: as the file says
 ) -> TaskServerConfig:
-    "How a task is served. Raises ValueError with file and line, OSError, ImportError."
+    "Return how a task is served. Raises ValueError with file and line, OSError, ImportError."
     tasks = read_tasks(path)
     if name is None and len(tasks) != 1: raise ValueError(f"{path}: has {', '.join(tasks) or 'no task'}; say which")
     name = name or next(iter(tasks))

@@ -53,7 +53,7 @@ class ServedTask:
     indices: list                                 # of its samples
     digest: str                                   # of them
     known: frozenset                              # the same, to look one up
-    workers: dict[int, ServedWorker]=field(default_factory=dict) # by their number
+    workers: dict[int, ServedWorker]=field(default_factory=dict) # workers by their numbers
     next_id: int=0                                # of the next worker
 
 def check_origin(
@@ -80,9 +80,9 @@ class RelayedSession(BareLease):
     "A client's session with a worker."
     def __init__(self,
         id: int,                        # of the session
-        controller: "TaskController",   # that relays it
+        controller: "TaskController",   # controller that relays the session
         task: str,                      # its name
-        worker: ServedWorker,           # that plays it
+        worker: ServedWorker,           # worker that plays the session
         index: int|str,                 # of the sample
     ):
         super().__init__(id)
@@ -101,7 +101,7 @@ class RelayedSession(BareLease):
         self.ended()
 
     def ended(self):
-        "The worker's place is free; the last answer is kept for a repeat."
+        "Free the worker's place and keep the last answer for a repeat."
         self.worker.sessions.discard(self.id)
         self.controller.leases.drop(self)
         self.controller.finished.keep(self)
@@ -127,7 +127,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #52462e00
     async def call(self,
-        worker: ServedWorker,  # to be asked
+        worker: ServedWorker,  # worker to be asked
         route: str,            # of the worker
         body: dict|None=None,  # for JSON; None: a GET
         seconds: float|None=None, # for the answer; None: a turn's
@@ -147,7 +147,8 @@ class TaskController:
     async def receive_heartbeat(self,
         request: Any, # Starlette's: {name, address, concurrency, indices}
     ) -> dict:
-        "A worker lives, and says which samples it has, or a digest of them. Raises Refusal for other indices than its task has, or an address that is not its own."
+        """Note that a worker lives, and which samples it has, by list or digest. Raises Refusal for other indices than its task has, or an address that
+        is not its own."""
         body, _ = await read_request(request, self.max_body)
         name, capacity, indices, digest = body.get("name"), body.get("concurrency"), body.get("indices"), body.get("indices_digest")
         if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
@@ -170,7 +171,7 @@ class TaskController:
     # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
     def forget_worker(self,
         name: str,            # of the task
-        worker: ServedWorker, # that is gone
+        worker: ServedWorker, # worker that is gone
     ) -> None:
         "Forget a worker, and end its sessions; the task stays known."
         self.tasks[name].workers.pop(worker.id, None)
@@ -189,7 +190,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #83c3258a
     async def sync(self,
-        worker: ServedWorker, # to be asked
+        worker: ServedWorker, # worker to be asked
     ) -> None:
         "End the sessions that the worker has not, if they are not at work."
         before = set(worker.sessions)
@@ -201,7 +202,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
     async def watch(self) -> None:
-        "For ever: forget dead workers, ask the others."
+        "Forget dead workers and ask the others, without end."
         synced = time.monotonic()
         while True:
             unheard = await sleep_heard(min(1., self.dead_s/4))
@@ -259,7 +260,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #985df6b5
     async def relay(self,
-        session: RelayedSession, # that is meant
+        session: RelayedSession, # session that is meant
         route: str,              # of the worker
         body: dict,              # for JSON
         number: int|None=None,   # of the client's request
@@ -351,7 +352,7 @@ class TaskController:
     async def cancel_notice(self,
         request: Any, # Starlette's, from a worker: {session_id}
     ) -> dict:
-        "A worker has ended a session."
+        "End a session that its worker says it has ended. Raises Refusal."
         id = session_number((await read_request(request, self.max_body))[0], request)
         if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
         return dict(session_id=id)
@@ -368,7 +369,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #a0d067b8
     def agentbench_reply(self,
-        session: RelayedSession, # that is meant
+        session: RelayedSession, # session that is meant
         turn: dict,              # as the worker gave it
     ) -> dict:
         "Return the turn in AgentBench's words, with all that was said."
@@ -422,7 +423,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #3038af52
     def page(self) -> str:
-        "Tasks, workers and sessions as HTML."
+        "Return tasks, workers and sessions as HTML."
         now = time.monotonic()
         workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.last_heartbeat:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
         sessions = [(s.id, s.task, s.index, s.worker.address, "at work" if s.busy else f"{s.silence:.0f} s silent") for s in self.leases.leases.values()]
@@ -448,7 +449,7 @@ class TaskController:
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
 
 def _checked_indices(indices: Any) -> list:
-    "The indices. Raises Refusal for what is no list of texts and whole numbers."
+    "Return the indices. Raises Refusal for what is no list of texts and whole numbers."
     if not isinstance(indices, list): raise Refusal(400, "indices: is no list")
     for index in indices:
         if isinstance(index, bool) or not isinstance(index, (int, str)): raise Refusal(400, f"indices: {index!r:.60} is neither a text nor a whole number")
@@ -465,7 +466,7 @@ th,td{{text-align:left;padding:.4em .8em;border-bottom:1px solid #ddd}} td:nth-c
 <h1>Tasks</h1>{}<h1>Sessions</h1>{}"""
 
 def _table(heads: Sequence[str], rows: list[tuple]) -> str:
-    "As HTML; each cell is text."
+    "Return rows as an HTML table; each cell is text."
     if not rows: return "<p>none</p>"
     line = lambda kind, cells: "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
     return f"<table>{line('th', heads)}{''.join(line('td', r) for r in rows)}</table>"
@@ -473,7 +474,7 @@ def _table(heads: Sequence[str], rows: list[tuple]) -> str:
 # %% ../../nbs/16d_service.controller.ipynb #7ec08d69
 @asynccontextmanager
 async def _connected(self: TaskController):
-    "While the application lives: connections to workers, and an eye on them."
+    "Hold connections to workers and watch these, while the application lives."
     async with ServiceLinks(self.access, self.turn_s) as self.http:
         watching = asyncio.ensure_future(self.watch())
         try: yield
@@ -496,5 +497,5 @@ def serve_controller(
     port: int=0, # 0: any free one
     **given,     # arguments of `TaskController`
 ) -> Iterator[tuple[TaskController, str]]: # and where it answers
-    "A controller in a thread, for the time of a `with`. Raises OSError."
+    "Serve a controller in a thread, for the time of a `with`. Raises OSError."
     with serve_in_thread(controller_server(controller := TaskController(**given), port=port), "oaml controller") as server: yield controller, server.url

@@ -60,45 +60,45 @@ class EnvironmentDelegation:
     def get_concurrency_limit(self,
         subtype: str, # one of `get_subtypes`
     ) -> int:
-        "Sessions that may have one at the same time; 0: any number."
+        "Return how many sessions may have one environment at the same time; 0: any number."
         return 1 if self.is_exclusive(subtype) else 0
 
     def get_reuse_limit(self,
         subtype: str, # one of `get_subtypes`
     ) -> int:
-        "Sessions that may ever have one; 0: any number; 1: each session gets its own."
+        "Return how many sessions may ever have one environment; 0: any number; 1: each session gets its own."
         return 1 if self.is_exclusive(subtype) or not self.supports_reuse(subtype) else 0
 
     def get_max_execution_time(self,
         subtype: str, # one of `get_subtypes`
     ) -> int:
-        "Seconds after which one that is for a single session ends, whatever the session does. Four hours."
+        "Return after how many seconds an environment for a single session ends, even in the middle of the session: four hours."
         return 4*60*60
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0008
     def get_container_images(self) -> dict[str, str]:
-        "For the docker driver: the image of each subtype."
+        "Return the image of each subtype, for the docker driver. Raises NotImplementedError unless overridden."
         raise NotImplementedError(f"{self.name}: its delegation has no get_container_images, which the docker driver needs")
 
     async def create_docker_container(self,
         attrs: dict,  # of Docker's API to create a container; `Env` is a dict here
         subtype: str, # one of `get_subtypes`
     ) -> dict:        # the attributes to be used
-        "For the docker driver: change what is asked of Docker; mounts and capabilities are there only if asked for here."
+        "Change what the docker driver asks of Docker; mounts and capabilities are there only if asked for here."
         return attrs
 
     async def post_create_docker_container(self,
         subtype: str,         # one of `get_subtypes`
         environment_id: str,  # the container's name
-        environment_url: str, # where it answers
+        environment_url: str, # address where it answers
     ) -> None:
-        "Called when a new container is healthy."
+        "Prepare a new container once it is healthy; does nothing unless overridden."
 
     def make_environment(self,
         subtype: str,               # one of `get_subtypes`
         variables: dict[str, str],  # of a homepage; else empty
     ) -> Callable[[], Any]:         # makes an object that has `close()`; it is pickled for another process
-        "For the drivers that make Python objects."
+        "Return what makes the environment, for the drivers that make Python objects. Raises NotImplementedError unless overridden."
         raise NotImplementedError(f"{self.name}: its delegation has no make_environment, which this driver needs")
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f000a
@@ -151,13 +151,13 @@ class EnvironmentController:
         variables: dict[str, str], # environment variables
         **kwargs,                  # what `start_session` was given besides; for the delegation
     ) -> None:
-        "The driver's: make an environment. Raises EnvironmentFailed."
+        "Make an environment; each driver has its own way. Raises EnvironmentFailed."
         raise NotImplementedError
 
     async def unmake(self,
         environment: str, # its id
     ) -> None:
-        "The driver's: end an environment, whatever became of it."
+        "End an environment in any state; each driver has its own way."
         raise NotImplementedError
 
     async def reachable(self) -> set[str]:
@@ -167,7 +167,7 @@ class EnvironmentController:
     async def runs(self,
         environment: str, # one that is to be lent again
     ) -> bool:
-        "Return the driver's: whether it is there; a driver that knows without counting all of them says so itself."
+        "Return whether an environment is there; a driver that knows without counting all of them overrides this."
         return environment in await self.reachable()
 
     async def place(self) -> str:
@@ -177,7 +177,7 @@ class EnvironmentController:
     async def wait_ready(self,
         environment: str, # its id
     ) -> None:
-        "The driver's: return when it can be used. Raises EnvironmentFailed if it can't be."
+        "Wait until an environment can be used; a driver overrides this. Raises EnvironmentFailed if it can't be."
 
     async def url_of(self,
         environment: str, # its id
@@ -187,11 +187,11 @@ class EnvironmentController:
         return environment
 
     async def end_strays(self) -> None:
-        "The driver's: end what earlier controllers left and nobody recorded."
+        "End what earlier controllers left without a record; a driver overrides this."
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0010
     async def _make(self, session: str, subtype: str, exclusive: bool, variables: dict, kwargs: dict) -> str:
-        "A new environment's id; written down as the session's before there is anything to lose."
+        "Make an environment and return its id; it is recorded as the session's before there is anything to lose."
         environment = re.sub(r"[^\w.-]", "-", f"{self.delegation.get_name()}-{subtype}-{secrets.token_hex(6)}")
         longest = self.delegation.get_max_execution_time(subtype) if exclusive else 0
         await self.state.add(environment, EnvironmentRecord(subtype, exclusive, longest, self.owner), session, self.lease_s)
@@ -204,18 +204,18 @@ class EnvironmentController:
         return environment
 
     async def _shelf(self, subtype: str) -> str:
-        "Where those of a kind wait that this controller can lend."
+        "Return the name of the shelf on which environments of a kind wait that this controller can lend."
         return f"{subtype}@{await self.place()}"
 
     async def _take(self, session: str, subtype: str, most: int, uses: int) -> str|None:
-        "One that is there and has room."
+        "Take an environment that is there and has room; None if there is none."
         shelf = await self._shelf(subtype)
         while environment := await self.state.take(shelf, session, most, uses, self.lease_s):
             if await self.runs(environment): return environment
             await self.state.withdraw(environment, session)
 
     async def _allot(self, session: str, subtype: str, immutable: bool, kwargs: dict) -> str:
-        "An environment for the session."
+        "Return an environment for the session: a shared one that has room, or a new one. Raises EnvironmentFailed."
         most, uses = self.delegation.get_concurrency_limit(subtype), self.delegation.get_reuse_limit(subtype)
         if uses == 1 or uses and not immutable: return await self._make(session, subtype, True, {}, kwargs)
         async with nullcontext() if most == 1 else self._makers.setdefault(subtype, asyncio.Lock()):
@@ -223,7 +223,7 @@ class EnvironmentController:
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0012
     def _checked(self, subtypes: str|list[str]) -> list[str]:
-        "The subtypes as a list. Raises ValueError for one that the delegation doesn't have."
+        "Return the subtypes as a list. Raises ValueError for one that the delegation doesn't have, for none and for one twice."
         subtypes, known = [subtypes] if isinstance(subtypes, str) else list(subtypes), self.delegation.get_subtypes()
         if not subtypes: raise ValueError(f"subtypes: there are none; give one or more of {', '.join(known)}")
         if twice := {s for s in subtypes if subtypes.count(s) > 1}: raise ValueError(f"subtypes: {min(twice)!r} is there twice; a session has one of each")
@@ -234,7 +234,7 @@ class EnvironmentController:
 
     async def start_session(self,
         subtypes: str|list[str], # what the session needs
-        immutable: bool=True,    # False: it changes them, so that nobody else may have those that can't be used again
+        immutable: bool=True,    # False: it changes them, so that those that can't be used again are for no other session
         **kwargs,                # for the delegation
     ) -> tuple[str, dict[str, str], dict[str, str]]: # session id; subtype: environment id; subtype: where it answers
         "Lend a session its environments. Raises ValueError, EnvironmentFailed, EnvironmentsBusy, StateUnavailable."
@@ -274,7 +274,7 @@ class EnvironmentController:
     async def renew_session(self,
         session_id: str, # from `start_session`
     ) -> None:
-        "The session is at work: its lease begins anew. Raises SessionExpired, StateUnavailable."
+        "Renew the session's lease, because it is at work. Raises SessionExpired, StateUnavailable."
         await self._show_life()
         if not await self.state.renew(session_id, self.lease_s):
             raise SessionExpired(f"session {session_id} has no environments: it has ended, or was silent for more than "
@@ -289,17 +289,17 @@ class EnvironmentController:
         except StateUnavailable as e: _LOG.warning("session %s is given back by the reaper: %s", session_id, e)
 
     async def _end_if_over(self, environment: str):
-        "End an environment that nobody will use again."
+        "End an environment that will not be used again."
         row = await self.state.look(environment)
         if row and self._is_over(row): await self._end_environment(environment)
 
     def _is_over(self, row: dict) -> bool:
-        "Return whether it has been used for the last time; one that nobody has and that is on no shelf, also: it was not made whole, or has died."
+        "Return whether an environment has been used for the last time; one without users that is on no shelf, too: it was not made whole, or has died."
         limit = self.delegation.get_reuse_limit(row["record"].subtype)
         return row["retired"] or not row["users"] and (not row["offered"] or 0 < limit <= row["uses"])
 
     async def _end_environment(self, environment: str, force: bool=False):
-        "No more loans, then the environment, then its record."
+        "Stop lending an environment, end it and forget its record; if it can't be ended, its record stays for another try."
         if not await self.state.retire(environment, force): return
         try: await self.unmake(environment)
         except Exception as e: return _LOG.warning("%s could not be ended, and will be tried again: %s", environment, e)
@@ -307,7 +307,7 @@ class EnvironmentController:
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0016
     async def _show_life(self):
-        "Until it was silent for a lease, nobody takes this controller for dead."
+        "Renew the sign of life: only when it was silent for a lease is this controller taken for dead."
         await self.state.lock(f"owner:{self.owner}", self.owner, self.lease_s)
 
     async def _owner_lives(self, owner: str) -> bool:
@@ -322,7 +322,7 @@ class EnvironmentController:
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f001b
     async def reap(self) -> None:
-        "Once: end what has run out. Raises StateUnavailable."
+        "End, once, what has run out. Raises StateUnavailable."
         self._next_reap = asyncio.get_running_loop().time() + self._pause
         await self._show_life()
         if not await self.state.lock("reaper", self.owner, self.lease_s): return
@@ -343,7 +343,7 @@ class EnvironmentController:
     def _pause(self) -> float: return min(10, self.lease_s/4)
 
     async def background_task(self) -> None:
-        "For ever: reap, four times a lease and at least every ten seconds."
+        "Reap without end, four times a lease and at least every ten seconds."
         while True:
             try: await self.reap()
             except Exception as e: _LOG.warning("the reaper tries again: %s", e)
@@ -356,7 +356,7 @@ class EnvironmentController:
         immutable: bool=True,    # False: it changes them
         **kwargs,                # for the delegation
     ) -> "AsyncIterator[EnvironmentSession]":
-        "Environments for the time of a `with`, renewed meanwhile. Raises what `start_session` raises."
+        "Lend environments for the time of a `with`, renewed meanwhile. Raises what `start_session` raises."
         lent = EnvironmentSession(*await self.start_session(subtypes, immutable, **kwargs))
         renewing = asyncio.ensure_future(self._keep(lent.id))
         try: yield lent
@@ -376,7 +376,7 @@ class EnvironmentController:
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0022
     def _sync(self, work: Coroutine) -> Any:
-        "What `work` gives, done in the controller's loop. Raises RuntimeError where that can't be."
+        "Return what `work` gives, done in the controller's loop. Raises RuntimeError where that can't be."
         try: here = asyncio.get_running_loop()
         except RuntimeError: here = None
         if self.loop is None or here is self.loop:
@@ -426,7 +426,7 @@ class EnvironmentSession:
 # %% ../../nbs/16h_service.delegation.ipynb #c75f0022
 
 def _sync_twin(name: str):
-    "The method `name` for threads."
+    "Return the method `name` for threads."
     def twin(self, *args, **kwargs): return self._sync(getattr(self, name)(*args, **kwargs))
     twin.__name__, twin.__doc__ = f"sync_{name}", f"`{name}` from a thread; waits for it in `loop`."
     return twin

@@ -32,7 +32,7 @@ class ManualController(EnvironmentController):
     "Lends addresses."
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         urls: dict[str, str]|None=None,          # subtype: where it answers
     ):
@@ -43,7 +43,7 @@ class ManualController(EnvironmentController):
         return await self._make(session, subtype, False, {}, kwargs)
 
     async def _make(self, session: str, subtype: str, exclusive: bool, variables: dict, kwargs: dict) -> str:
-        "The subtype's one environment, if it has room."
+        "Lend the subtype's one environment, if it has room. Raises EnvironmentFailed, EnvironmentsBusy."
         if subtype not in self.urls: raise EnvironmentFailed(f"urls: there is none for {subtype!r}, only for {', '.join(self.urls)}")
         most = self.delegation.get_concurrency_limit(subtype)
         longest = self.delegation.get_max_execution_time(subtype) if most == 1 else 0
@@ -54,7 +54,7 @@ class ManualController(EnvironmentController):
         raise EnvironmentsBusy(f"{subtype}: {self.urls[subtype]} is used by as many sessions as may use it at once, {most}")
 
     def _is_over(self, row: dict) -> bool: return not row["users"]
-    async def unmake(self, environment): "Nothing: it stays where it is."
+    async def unmake(self, environment): "Do nothing: the environment stays where it is."
     async def reachable(self) -> set[str]: return set(self.urls)
     async def url_of(self, environment, subtype) -> str: return self.urls[subtype]
     async def get_env_variables(self, environment_id) -> dict[str, str]: return {}
@@ -70,7 +70,7 @@ def _open_object(environment: str, build: Callable[[], Any]) -> int:
     return os.getpid()
 
 def _call_object(environment: str, method: str, args: tuple, kwargs: dict) -> Any:
-    "What its method gives."
+    "Return what an object's method gives."
     return getattr(_OBJECTS[environment], method)(*args, **kwargs)
 
 def _close_object(environment: str):
@@ -87,7 +87,7 @@ class ObjectController(EnvironmentController):
     "Lends Python objects, made by the delegation's `make_environment`."
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         where: str="inprocess",                  # one of `OBJECT_DRIVERS`
         address: str="local",                    # of a Ray cluster, host:port
@@ -140,7 +140,7 @@ class ObjectController(EnvironmentController):
         "Return what the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
         if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
         asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
-        asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
+        asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if it is not waited for any more
         try:
             done, _ = await asyncio.wait({asked}, timeout=timeout)
             if done: return asked.result()
@@ -172,7 +172,7 @@ class ObjectController(EnvironmentController):
 # %% ../../nbs/16i_service.environments.ipynb #6f27000b
 
 def _ray_deaths() -> tuple:
-    "The errors by which Ray says that an actor is dead."
+    "Return the errors by which Ray says that an actor is dead."
     if not is_installed("ray"): return ()
     from ray.exceptions import RayActorError
     return (RayActorError,)
@@ -190,7 +190,7 @@ class DockerController(EnvironmentController):
 
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         connection: dict|None=None,              # arguments of `docker.DockerClient`, such as base_url; None: as DOCKER_HOST says
         network_name: str|None=None,             # the containers' network; None: Docker's bridge for services, none for others
@@ -206,7 +206,7 @@ class DockerController(EnvironmentController):
 
     # %% ../../nbs/16i_service.environments.ipynb #6f270012
     async def _docker(self, do: Callable[[Any], Any]) -> Any:
-        "What `do` gives, with Docker's low-level client, in a thread. Raises EnvironmentFailed; NotFound is Docker's own."
+        "Return what `do` gives, with Docker's low-level client, in a thread. Raises EnvironmentFailed; NotFound is Docker's own."
         import docker
         import requests
         def work():
@@ -222,7 +222,7 @@ class DockerController(EnvironmentController):
             raise EnvironmentFailed(f"docker: {e}") from None
 
     def _attributes(self, subtype: str, variables: dict[str, str]) -> dict:
-        "What is asked of Docker, before the delegation has its say."
+        "Return what is asked of Docker, before the delegation changes it."
         network = self.network_name or ("bridge" if self.delegation.get_service_port(subtype) else "none")
         return dict(Env=dict(variables), Labels=self.labels | {"oaml.subtype": subtype}, HostConfig=dict(
             NetworkMode=network, CapDrop=["ALL"], SecurityOpt=["no-new-privileges"], Privileged=False, Init=True,
@@ -255,7 +255,7 @@ class DockerController(EnvironmentController):
 
     # %% ../../nbs/16i_service.environments.ipynb #6f270014
     async def _inspect(self, environment: str) -> dict:
-        "What Docker knows of a container. Raises EnvironmentFailed if there is none."
+        "Return what Docker knows of a container. Raises EnvironmentGone if there is none."
         from docker.errors import NotFound
         try: return await self._docker(lambda api: api.inspect_container(environment))
         except NotFound: raise EnvironmentGone(f"{environment} is not there: it has ended") from None
@@ -278,7 +278,7 @@ class DockerController(EnvironmentController):
         environment: str, # its id
         subtype: str,     # of the delegation
     ) -> str:
-        "http://address:port for a service, else its address, or its name if it has none."
+        "Return http://address:port for a service, else the container's address, or its name if it has none."
         networks = (await self._inspect(environment))["NetworkSettings"]["Networks"]
         address = next((n["IPAddress"] for n in networks.values() if n["IPAddress"]), environment)
         port = self.delegation.get_service_port(subtype)
@@ -287,13 +287,13 @@ class DockerController(EnvironmentController):
 
     # %% ../../nbs/16i_service.environments.ipynb #6f270015
     async def _containers(self, running: bool) -> dict[str, dict]:
-        "This task's containers by name, with their labels."
+        "Return this task's containers by name, with their labels."
         filters = dict(label=[f"oaml.task={self.labels['oaml.task']}"])
         rows = await self._docker(lambda api: api.containers(all=not running, filters=filters))
         return {name.lstrip("/"): row["Labels"] for row in rows for name in row["Names"][:1]}
 
     async def reachable(self) -> set[str]:
-        "Containers that run, of all controllers with this state."
+        "Return the containers that run, of all controllers with this state."
         return {e for e, labels in (await self._containers(True)).items() if labels.get("oaml.state") == self.labels["oaml.state"]}
 
     async def runs(self,
@@ -347,7 +347,7 @@ class DockerController(EnvironmentController):
         return await self._in_time(environment_id, self._docker(run), timeout, f"{command!r}")
 
     async def _in_time(self, environment: str, work: Any, timeout: float, what: str) -> Any:
-        "What `work` gives. Raises TimeoutError and EnvironmentFailed that say what was not done."
+        "Return what `work` gives. Raises TimeoutError and EnvironmentFailed that say what was not done."
         from docker.errors import NotFound
         try: return await asyncio.wait_for(work, timeout)
         except TimeoutError: raise TimeoutError(f"{environment}: {what} took longer than {timeout} s") from None
@@ -386,7 +386,7 @@ class DockerController(EnvironmentController):
 # %% ../../nbs/16i_service.environments.ipynb #6f270012
 
 def _bytes(size: str|int) -> int:
-    "A size as Docker writes it, such as 512m, in bytes."
+    "Return a size as Docker writes it, such as 512m, in bytes."
     from docker.utils import parse_bytes
     return parse_bytes(size)
 
@@ -397,7 +397,7 @@ class EnvironmentGone(EnvironmentFailed):
 # %% ../../nbs/16i_service.environments.ipynb #6f270015
 
 def _memory_is_gone(state: str) -> bool:
-    "Whether a container's state was the memory of a process of this machine that has ended."
+    "Return whether a container's state was the memory of a process of this machine that has ended."
     import socket
     kind, _, owner = state.partition(":")
     host, pid, _ = owner.rsplit(":", 2) if owner.count(":") >= 2 else ("", "", "")
@@ -409,7 +409,7 @@ def _memory_is_gone(state: str) -> bool:
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270018
 class _Shell:
-    "A shell in a container, spoken to over a socket; the end of an answer is a word that nobody can guess."
+    "A shell in a container, spoken to over a socket; a word that cannot be guessed ends each answer."
     def __init__(self, api: Any, environment: str, shell: str):
         from docker.utils.socket import frames_iter
         execution = api.exec_create(environment, [*shell.split()], stdin=True)["Id"]

@@ -47,7 +47,7 @@ def tool_arguments(
 
 def called_action(
     arguments: str,   # of a call, JSON text
-    tool: str="act",  # that is called
+    tool: str="act",  # name of the tool that is called
 ) -> Action:          # of type `failed`, with the reason in `raw`, if it asks for none
     "Return the action that a tool call asks for."
     try:
@@ -79,7 +79,7 @@ def answered_actions(
     return calls or [(None, action) for action in parse_answer(_words(messages))[0]]
 
 def _words(messages: Sequence[dict]) -> str:
-    "All that the messages say as text."
+    "Return all that the messages say as text."
     parts = [p for m in messages for p in ([dict(text=m["content"])] if isinstance(m.get("content"), str) else m.get("content") or ())]
     return "\n".join(p["text"] for p in parts if "text" in p)
 
@@ -105,7 +105,7 @@ class GuiTask(Task):
 
     def sync_start_sample(self,
         index: int|str,   # one of `get_indices`
-        session: Session, # whose agent acts
+        session: Session, # session whose agent acts
     ) -> TaskSampleExecutionResult:
         "Play an episode. Its result has `success`, `reached`, `steps`, `invalid`."
         device, seed = self.open_sample(index)
@@ -125,7 +125,7 @@ class GuiTask(Task):
         finally: device.close()
 
     def _screens(self, device: GoalDevice) -> Path|None:
-        "A folder for the screens of a device that can't draw them again; None for an application."
+        "Return a folder for the screens of a device that can't draw them again; None for an application."
         if isinstance(device, AppDevice): return None
         folder = self.keep.with_suffix(".screens")
         folder.mkdir(exist_ok=True)
@@ -134,7 +134,8 @@ class GuiTask(Task):
     def calculate_overall(self,
         results: list[TaskOutput], # of samples; those that failed have no result
     ) -> dict:
-        "Success over the episodes that were played and those that the agent's fault ended; steps of the played; how many have each status."
+        """Return success over the episodes that were played and those that the agent's fault ended, steps of the played, and how many have each
+        status."""
         played = [r.result for r in results if isinstance(r.result, dict)]
         given_up = [r for r in results if not isinstance(r.result, dict) and r.status in _AGENT_FAILED]
         counts = dict(episodes=len(played) + len(given_up), by_status=dict(Counter(SampleStatus(r.status).value for r in results)))
@@ -258,7 +259,7 @@ class GuiEnvironment:
         return [dict(type="text", text=feedback), dict(type="image", image=_pil(driver.frame))]
 
     def get_reward(self) -> float:
-        "1 for success, else 0; the device is closed."
+        "Return 1 for success, else 0, and close the device."
         won = self._driver is not None and self._driver.success
         self._end()
         return float(won)
@@ -272,6 +273,6 @@ class GuiEnvironment:
         self._driver = None
 
 def _pil(frame: Frame):
-    "The picture of a frame."
+    "Return the picture of a frame."
     from PIL import Image
     return Image.fromarray(frame.image)

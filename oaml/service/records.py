@@ -42,7 +42,7 @@ class AgentStatus(str, Enum):
 
 # %% ../../nbs/16a_service.records.ipynb #e5fe836b
 def _loose(cls: type) -> type:
-    "A dict of which some keys are checked."
+    "Return `cls` as pydantic's dict of which some keys are checked and others may stand."
     return with_config(ConfigDict(extra="allow", allow_inf_nan=False))(cls)
 
 @_loose
@@ -140,7 +140,7 @@ def _fit(kind: TypeAdapter, value: Any, source: str):
 
 # %% ../../nbs/16a_service.records.ipynb #b124f637
 def _plain_path(loc: tuple) -> list:
-    "The path without pydantic's names of alternatives."
+    "Return the path without pydantic's names of alternatives."
     return [k for before, k in zip((None, *loc), loc)
             if isinstance(k, int) or not (k in ("as text", "as parts") or isinstance(before, int) and k in _TAGS)]
 
@@ -164,7 +164,7 @@ def check_tools(
     tools: Any,          # what should be None or a list of tools
     source: str="tools", # where they are from, for the error
 ) -> list[dict]|None:    # the same tools
-    "Tools that can be offered. Raises SchemaError, also for a name that occurs twice."
+    "Return tools that can be offered; None for None. Raises SchemaError, also for a name that occurs twice."
     if tools is None: return None
     _fit(_TOOLS, tools, source)
     names = [t["function"]["name"] for t in tools]
@@ -194,9 +194,9 @@ def plain_text(
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p.get("type") == "text")
 
 def _own_numbers(value: Any, depth: int=0) -> Any:
-    "The value with Python's own numbers in the place of NumPy's, which tasks compute with."
+    "Return the value with Python's own numbers in the place of NumPy's, which tasks compute with."
     if isinstance(value, np.generic): return value.item()
-    if depth > MAX_META_DEPTH: return value  # whoever checks it says so
+    if depth > MAX_META_DEPTH: return value  # the check afterwards refuses it
     if isinstance(value, dict): return {k: _own_numbers(v, depth + 1) for k, v in value.items()}
     return [_own_numbers(v, depth + 1) for v in value] if isinstance(value, list) else value
 
@@ -208,7 +208,7 @@ class RewardHistoryItem:
     "What a task pays in a turn. Raises SchemaError for a number that is not finite."
     reward: Annotated[float, _OWN]                         # added to the turn's others
     score: Annotated[float|None, _OWN]=None                # copied into `metrics`
-    metrics: Annotated[Meta, _OWN]=field(default_factory=dict) # whatever else was measured: what JSON can hold
+    metrics: Annotated[Meta, _OWN]=field(default_factory=dict) # other measurements: what JSON can hold
 
     def __post_init__(self):
         if self.score is None: return
@@ -221,7 +221,7 @@ class RewardHistoryItem:
 @checked(config=_RECORD)
 class TaskSampleExecutionResult:
     "What a task says at the end of a sample."
-    status: SampleStatus=SampleStatus.COMPLETED # how it ended
+    status: SampleStatus=SampleStatus.COMPLETED # status: how the sample ended
     result: Any=None                            # what JSON can hold
 
 @plain_errors
@@ -242,7 +242,7 @@ class AgentOutput:
 class TaskOutput:
     "One sample's outcome, as `calculate_overall` gets a list of them."
     index: int|str|None=None                            # of the sample
-    status: SampleStatus=SampleStatus.RUNNING           # how it stands
+    status: SampleStatus=SampleStatus.RUNNING           # status: how the sample stands
     result: Any=None                                    # what the task said at its end
     history: list[Annotated[RewardHistoryItem|dict, Field(union_mode="left_to_right")]]|None=field(default_factory=list) # messages and rewards
     history_ptr: int=0                                  # the first item that is new
@@ -253,9 +253,9 @@ SampleIndex = int|str
 
 def nearest_index(
     index: Any,                 # that is not known
-    known: Sequence[SampleIndex], # those that are
+    known: Sequence[SampleIndex], # indices that are known
 ) -> str:
-    "Words for an index that does not exist, with the nearest one that does."
+    "Return words for an index that does not exist, with the nearest one that does."
     other = next((k for k in known if not isinstance(index, bool) and type(k) is not type(index) and str(k) == str(index)), None)
     if other is not None: return f"no sample {index!r:.60}, but {other!r:.60}: a {_KINDS[type(other)]}, not a {_KINDS.get(type(index), 'value of another kind')}"
     same = [k for k in known if type(k) is type(index)]
@@ -273,7 +273,7 @@ class TaskTurn:
     status: SampleStatus=SampleStatus.RUNNING # how the sample stands
     reward: float=0.                    # of this turn
     metrics: dict=field(default_factory=dict) # of this turn
-    result: Any=None                    # at the end
+    result: Any=None                    # result at the end
     error: str|None=None                # why it ended, if by no will of the task's
     full: bool|None=None                # whether `messages` are the whole history; None: the worker does not say
 
@@ -284,7 +284,7 @@ class TaskTurn:
 
     # %% ../../nbs/16a_service.records.ipynb #ff249b6e
     def reply(self) -> dict:
-        "For JSON, in AgentRL's words."
+        "Return the turn as plain values for JSON, in AgentRL's words."
         end = dict(result=self.result) | ({"error": self.error} if self.error else {}) if self.finish else {}
         end |= {} if self.full is None else dict(full=self.full)
         return dict(messages=self.messages, tools=self.tools, status=self.status.value, finish=self.finish, reward=self.reward,
@@ -304,7 +304,7 @@ class TaskTurn:
 def history_after(
     history: list[dict], # what an agent has seen and said
     messages: list[dict],# of the next turn
-    full: bool|None,     # whether they are the whole history; None: nobody said, so they are if they begin with `history`
+    full: bool|None,     # whether they are the whole history; None: unknown, so they are if they begin with `history`
 ) -> list[dict]:
     "Return what the agent has seen and said then."
     if full is None: full = messages[:len(history)] == history

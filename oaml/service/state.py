@@ -28,8 +28,8 @@ LEASE_S = 600. # seconds after which a session that was not renewed loses its en
 class EnvironmentRecord:
     "What is known of an environment."
     subtype: str               # the delegation's word for its kind
-    exclusive: bool=False      # for one session
-    max_s: float=0.            # seconds after which it ends, whoever uses it; 0: never
+    exclusive: bool=False      # whether it is for one session alone
+    max_s: float=0.            # seconds after which it ends, also in use; 0: never
     owner: str=""              # the controller that made it
     made_s: float=0.           # when, on the state's clock; the state fills it in
 
@@ -55,7 +55,7 @@ class MemoryState:
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        "Nobody else's step comes between; what has run out is given back first."
+        "Hold the lock, so that no other step comes between; what has run out is given back first."
         with self._lock:
             for session in [s for s, t in self.sessions.items() if t <= self.now()]:
                 self._give_back(session)
@@ -84,8 +84,8 @@ class MemoryState:
             if session: await self.claim(environment, session, 0, 0, seconds)
 
     async def claim(self,
-        environment: str,       # which
-        session: str,           # for whom
+        environment: str,       # id of an environment
+        session: str,           # id of the session that wants it
         most_sessions: int=0,   # that may have it at once; 0: any number
         most_uses: int=0,       # sessions that may ever have it; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
@@ -107,7 +107,7 @@ class MemoryState:
 
     # %% ../../nbs/16g_service.state.ipynb #a48e000c
     async def renew(self,
-        session: str,           # at work
+        session: str,           # id of a session that is at work
         seconds: float=LEASE_S, # from now to its new deadline
     ) -> bool:
         "Put the session's deadline off; False if it is past, or the session has ended."
@@ -117,7 +117,7 @@ class MemoryState:
             return True
 
     async def end(self,
-        session: str, # over
+        session: str, # id of a session that is over
     ) -> list[str]:
         "Return the environments it had; it has none from now on."
         with self._step():
@@ -125,12 +125,12 @@ class MemoryState:
             return self._give_back(session)
 
     async def expired(self) -> list[str]:
-        "Sessions whose deadline is past, and which have not ended."
+        "Return the sessions whose deadline is past, and which have not ended."
         with self._step(): return list(self.lapsed)
 
     # %% ../../nbs/16g_service.state.ipynb #c4c92e81
     async def offer(self,
-        environment: str, # that is made
+        environment: str, # id of an environment that is made
         shelf: str,       # a name that its borrowers know
     ) -> None:
         "Put an environment on a shelf: from now on `take` lends it. Of one that is unknown or retired, nothing."
@@ -139,7 +139,7 @@ class MemoryState:
 
     async def take(self,
         shelf: str,             # of which one is wanted
-        session: str,           # for whom
+        session: str,           # id of the session that wants one
         most_sessions: int=0,   # that may have one at once; 0: any number
         most_uses: int=0,       # sessions that may ever have one; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
@@ -165,10 +165,10 @@ class MemoryState:
 
     # %% ../../nbs/16g_service.state.ipynb #a48e000f
     async def retire(self,
-        environment: str,    # to be ended
-        force: bool=False,   # although somebody has it: its sessions end
+        environment: str,    # id of an environment to be ended
+        force: bool=False,   # also if sessions have it: they end
     ) -> bool:
-        "No more loans; False if somebody has it, or there is none."
+        "Stop lending an environment; False if a session has it (without `force`), or there is none."
         with self._step():
             if environment not in self.records or self.users[environment] and not force: return False
             for session in list(self.users[environment]): self._give_back(session)
@@ -177,7 +177,7 @@ class MemoryState:
             return True
 
     async def forget(self,
-        environment: str, # is no more
+        environment: str, # id of an environment that is no more
     ) -> None:
         "Drop all that is known of it."
         with self._step():
@@ -185,9 +185,9 @@ class MemoryState:
             self.retired.discard(environment)
 
     async def look(self,
-        environment: str, # which
+        environment: str, # id of an environment
     ) -> dict|None:
-        "`record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if it is unknown."
+        "Return `record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if the environment is unknown."
         with self._step():
             record = self.records.get(environment)
             return record and dict(record=record, uses=self.uses[environment], users=len(self.users[environment]), age_s=self.now() - record.made_s,
@@ -200,7 +200,7 @@ class MemoryState:
     # %% ../../nbs/16g_service.state.ipynb #a48e0012
     async def lock(self,
         name: str,      # of the lock
-        holder: str,    # who wants it
+        holder: str,    # name of the holder who wants it
         seconds: float, # until it is free again by itself
     ) -> bool:
         "Take a lock, or put off its deadline; False if another has it."
@@ -212,7 +212,7 @@ class MemoryState:
 
     async def unlock(self,
         name: str,   # of a lock
-        holder: str, # who has it, if nobody else does
+        holder: str, # who gets it, unless another holder has it
     ) -> None:
         "Let go of a lock; of another's, nothing."
         with self._step():
@@ -221,10 +221,10 @@ class MemoryState:
     async def locked(self,
         name: str, # of a lock
     ) -> bool:
-        "True while somebody has it."
+        "Return whether the lock is held."
         with self._step(): return self.locks.get(name, ("", 0))[1] > self.now()
 
-    async def close(self) -> None: "Nothing to close; the interface has it."
+    async def close(self) -> None: "Close nothing; the interface has it."
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0015
 _LUA_LOANS = """
@@ -421,7 +421,7 @@ class RedisState:
             f"{self.connection.get('host', 'localhost')}:{self.connection.get('port', 6379)}"
 
     def _script(self):
-        "The script of this event loop's client."
+        "Return the script of this event loop's client."
         from redis.asyncio import Redis
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
@@ -447,12 +447,12 @@ class RedisState:
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0018
 def _plain(name: str, value: Any) -> Any:
-    "A parameter as the script takes it: seconds as milliseconds, a record as JSON."
+    "Return a parameter as the script takes it: seconds as milliseconds, a record as JSON."
     if name == "seconds": return round(value*1000)
     return json.dumps(asdict(value)) if isinstance(value, EnvironmentRecord) else int(value) if isinstance(value, bool) else value
 
 def _redis_step(name: str, answer: Callable[[Any], Any]) -> Callable:
-    "`MemoryState`'s method `name` as a step of the script."
+    "Return `MemoryState`'s method `name` as a step of the script."
     of = getattr(MemoryState, name)
     signature = inspect.signature(of)
     @wraps(of)
@@ -464,23 +464,23 @@ def _redis_step(name: str, answer: Callable[[Any], Any]) -> Callable:
     return step
 
 def _rows(listed: list) -> dict[str, dict]:
-    "A listing as `MemoryState` gives it."
+    "Return a listing as `MemoryState` gives it."
     rows = [(e, EnvironmentRecord(**json.loads(r)), *map(int, more)) for e, r, *more in listed]
     return {e: dict(record=r, uses=uses, users=users, age_s=now/1000 - r.made_s, offered=bool(offered), retired=bool(gone))
             for e, r, uses, users, now, offered, gone in rows}
 
 def _row(listed: list) -> dict|None:
-    "The only row of a listing."
+    "Return the only row of a listing; None if there is none."
     return next(iter(_rows(listed).values()), None)
 
-def _nothing(_: Any): "For a step that gives nothing."
+def _nothing(_: Any): "Return None, for a step that gives nothing."
 
 for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expired=list, offer=_nothing, take=lambda e: e, withdraw=_nothing,
                            retire=bool, forget=_nothing, look=_row, listing=_rows, lock=bool, unlock=_nothing, locked=bool).items(): setattr(RedisState, _name, _redis_step(_name, _answer))
 
 # %% ../../nbs/16g_service.state.ipynb #a48e001c
 async def check_state(
-    state: MemoryState|RedisState, # empty
+    state: MemoryState|RedisState, # an empty state
     moment: float=.3,              # seconds that a short lease has; what is not to run out has an hour
 ) -> None:
     "Raise AssertionError where a state does not keep its word; leaves it empty."

@@ -82,7 +82,7 @@ class Session:
     def set_tools(self,
         tools: list|None, # in OpenAI's format
     ) -> None:
-        "What the agent may call in this session; before its first turn only. Raises RuntimeError, SchemaError."
+        "Set what the agent may call in this session; before its first turn only. Raises RuntimeError, SchemaError."
         if self.acted: raise RuntimeError("set_tools: too late, the agent has seen its first turn; call it before the first action()")
         self.tools = _sendable(check_tools(tools))
 
@@ -93,7 +93,7 @@ class Session:
         return self._turn
 
     def _give(self, status: SampleStatus, result: Any=None, error: str|None=None):
-        "Hand over a turn, if somebody waits for one; what is not handed over stays for the next."
+        "Hand over a turn, if one is waited for; what is not handed over stays for the next."
         if not self.at_work: return
         items = self.history if self.full_history else self.history[self._shown:]
         rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
@@ -107,12 +107,12 @@ class Session:
         result: Any=None,      # what the task said
         error: str|None=None,  # why, if by no will of the task's
     ) -> None:
-        "The last turn."
+        "Give the last turn."
         if not self.dropped: self._give(status, result, error)
 
     # %% ../../nbs/16b_service.task.ipynb #17e7faf7
     async def action(self,
-        *injection, # added first
+        *injection, # messages or other items that are added first
     ) -> AgentOutput:
         "Give what was injected, and wait for the agent. Raises AgentCancelledException, SchemaError."
         self.inject(injection)
@@ -130,9 +130,9 @@ class Session:
 
     # %% ../../nbs/16b_service.task.ipynb #f5904f8d
     def sync_action(self,
-        *injection, # added first
+        *injection, # messages or other items that are added first
     ) -> AgentOutput:
-        "As `action`, for a task that runs in a thread. Raises AgentCancelledException, SchemaError."
+        "Take the agent's action in a task that runs in a thread, as `action` does. Raises AgentCancelledException, SchemaError, RuntimeError."
         if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
         return asyncio.run_coroutine_threadsafe(self.action(*injection), self.loop).result()
 
@@ -147,7 +147,7 @@ class Session:
 
     # %% ../../nbs/16b_service.task.ipynb #ee4d5a3b
     def cancel(self) -> None:
-        "The agent does not go on."
+        "Cancel the session: the agent does not go on."
         self.cancelled = True
         if self._answer and not self._answer.done(): self._answer.set_result(AgentOutput(AgentStatus.CANCELLED))
 
@@ -172,7 +172,7 @@ class Session:
 # %% ../../nbs/16b_service.task.ipynb #8d98ade5
 
 def _sendable(value: Any) -> Any:
-    "`value`. Raises SchemaError for what JSON cannot hold."
+    "Return `value`. Raises SchemaError for what JSON cannot hold."
     try: wire_json(value)
     except (TypeError, ValueError) as e: raise SchemaError([f"cannot be sent: {e}"]) from None
     return value
@@ -205,14 +205,14 @@ class Task:
 
     def sync_start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample, in a thread; ask the agent by `session.sync_action()`."
         raise _missing(self, "sync_start_sample", "how a sample is played")
 
     async def start_sample_custom(self,
         task: dict,       # as the client describes it
-        session: Session, # to play
+        session: Session, # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample that the client describes (index -1)."
         raise _missing(self, "start_sample_custom", "how a sample is played that the client describes (index -1)")
@@ -220,16 +220,16 @@ class Task:
     def calculate_overall(self,
         results: list[TaskOutput], # of samples
     ) -> dict:
-        "Figures over many samples."
+        "Return figures over many samples. Raises NotImplementedError unless overridden."
         raise _missing(self, "calculate_overall", "the figures over many samples")
 
     def release(self):
-        "At the server's end."
+        "Release what the task holds, at the server's end; does nothing unless overridden."
 
     # %% ../../nbs/16b_service.task.ipynb #ce3265cb
     async def start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample; by default `sync_start_sample` does, in a thread."
         if self.full_async: raise NotImplementedError("start_sample: a task with full_async has to implement it")
@@ -290,13 +290,13 @@ def make_task(
 _CHILD = "from oaml.service.task import _serve_samples; _serve_samples()"
 
 def _serve_samples():
-    "In a process of its own: play what the lines of stdin say, until stdin ends."
+    "Play, in a process of its own, what the lines of stdin say, until stdin ends."
     lines = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     orders, loop = asyncio.Queue(), asyncio.new_event_loop()
     def read():
         for line in sys.stdin.buffer: loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
-        os._exit(0)  # whoever asked is gone, and what hangs here need not be waited for
+        os._exit(0)  # the asker is gone, and what hangs here need not be waited for
     def say(value): lines.write(wire_json(value) + b"\n")
     order = json.loads(sys.stdin.buffer.readline())
     try: task, indices = (made := make_task(**order)), made.get_indices()
@@ -307,7 +307,7 @@ def _serve_samples():
 
 # %% ../../nbs/16b_service.task.ipynb #eb064425
 async def _play_orders(task: Task, order: Callable, say: Callable):
-    "Samples, one after the other."
+    "Play samples one after the other, as they are ordered."
     while True:
         wanted = await order()
         if "results" in wanted:
@@ -329,7 +329,7 @@ async def _play_orders(task: Task, order: Callable, say: Callable):
         say(given.reply())
 
 def _overall(task: Task, results: list) -> dict:
-    "What a task says about many samples, or why it does not."
+    "Return what a task says about many samples, or why it does not."
     try: return dict(overall=wire_value(task.calculate_overall([TaskOutput(**r) for r in results])))
     except Exception as e: return dict(failed=f"{type(e).__name__}: {e}")
 
@@ -397,21 +397,21 @@ class IsolatedTask(Task):
 
     async def start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample in a process."
         return await self._relay(dict(index=index, custom=None), session)
 
     async def start_sample_custom(self,
         task: dict,       # as the client describes it
-        session: Session, # to play
+        session: Session, # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a described sample in a process."
         return await self._relay(dict(index=-1, custom=task), session)
 
     # %% ../../nbs/16b_service.task.ipynb #75f4704c
     async def _process(self) -> TaskProcess:
-        "One that waits, or a new one."
+        "Return a process that waits, or a new one."
         while self.spare:
             if (waiting := self.spare.pop()).process.returncode is None: return waiting
         return await TaskProcess.start(self.module, self.parameters)
@@ -422,7 +422,7 @@ class IsolatedTask(Task):
         else: await asyncio.shield(process.kill())
 
     async def _relay(self, order: dict, session: Session) -> TaskSampleExecutionResult:
-        "Turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
+        "Relay turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
         process = await self._process()
         try:
             reply = await process.ask(order | dict(id=session.id))
@@ -464,7 +464,7 @@ _SPARE = 4  # processes that wait for the next sample
 
 # %% ../../nbs/16b_service.task.ipynb #56c7e39e
 def _load(session: Session, reply: dict):
-    "What a process gave, into the session here."
+    "Load what a process gave into the session here."
     session.tools = reply["tools"]
     session.set_full_history(reply["full"])
     (session.cover if reply["full"] else session.inject)(reply["messages"])

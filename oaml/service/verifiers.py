@@ -24,7 +24,7 @@ def missing_verifiers() -> str|None:
 # %% ../../nbs/16k_service.verifiers.ipynb #d976c6c8
 @cache
 def _taskset() -> type:
-    "The class of tasksets. Raises ImportError."
+    "Return the class of tasksets. Raises ImportError."
     import verifiers.v1 as vf
 
     class OamlConfig(vf.TasksetConfig):
@@ -51,7 +51,7 @@ def _taskset() -> type:
 # %% ../../nbs/16k_service.verifiers.ipynb #333ccf6c
 @cache
 def _harness() -> type:
-    "The class of harnesses. Raises ImportError."
+    "Return the class of harnesses. Raises ImportError."
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire
 
@@ -75,7 +75,7 @@ def _harness() -> type:
 
 # %% ../../nbs/16k_service.verifiers.ipynb #e12604d0
 def _news(turn: TaskTurn, conversation: list[dict]) -> list[dict]:
-    "What the turn adds to `conversation`, which grows by it. Raises RuntimeError if the turn takes something back."
+    "Return what the turn adds to `conversation`, and add it there. Raises RuntimeError if the turn takes something back."
     if turn.full and turn.messages[:len(conversation)] != conversation:
         raise RuntimeError("the task changes what it has said before; a conversation of verifiers only grows")
     added = turn.messages[len(conversation):] if turn.full else turn.messages
@@ -84,7 +84,7 @@ def _news(turn: TaskTurn, conversation: list[dict]) -> list[dict]:
 
 @cache
 def _env() -> type:
-    "The class of environments. Raises ImportError."
+    "Return the class of environments. Raises ImportError."
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire
 

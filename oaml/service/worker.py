@@ -50,7 +50,7 @@ class SampleLease(BareLease):
     "A client's session with a task."
     def __init__(self,
         id: int,              # of the session
-        worker: "TaskWorker", # that serves it
+        worker: "TaskWorker", # worker that serves the session
     ):
         super().__init__(id)
         self.worker, self.session, self.index, self.runner, self.notify = worker, Session(id, worker.task.tools), None, None, True
@@ -78,13 +78,13 @@ class SampleLease(BareLease):
         return await self._in_time(self.session.answer(messages), "turn_s")
 
     def ended(self):
-        "The place is free; the last answer is kept for a repeat."
+        "Free the place and keep the last answer for a repeat."
         self.worker.leases.drop(self)
         self.worker.keep(self)
 
     # %% ../../nbs/16c_service.worker.ipynb #1db45998
     async def _in_time(self, turn: asyncio.Future, deadline: str) -> TaskTurn:
-        "The turn; if it does not come before the deadline, one that says so."
+        "Return the turn; if it does not come before the deadline, one that says so."
         seconds, late = getattr(self.worker.deadlines, deadline), False
         def expire():
             nonlocal late
@@ -122,7 +122,7 @@ _KEPT = 256  # sessions that have ended, whose last answer is kept
 class LastAnswers(OrderedDict):
     "What sessions that have ended were answered last, by their number: for clients that did not get it and ask again."
     def keep(self,
-        lease: BareLease, # that has ended
+        lease: BareLease, # lease that has ended
     ):
         "Keep it; the oldest is forgotten."
         self[lease.id] = lease.requests
@@ -145,7 +145,7 @@ class TaskWorker:
         deadlines: TaskDeadlines=TaskDeadlines(), # of each session
         access: Access=Access(),     # who may ask
         max_body: int=2**24,         # bytes of a request
-        controller: str|None=None,   # such as http://127.0.0.1:5020/api; None: nobody is told of this worker
+        controller: str|None=None,   # such as http://127.0.0.1:5020/api; None: no controller is told of this worker
         address: str|None=None,      # of this worker, for the controller: http://127.0.0.1:5021/api
         beat_s: float=8.,            # seconds between two heartbeats
     ):
@@ -160,7 +160,7 @@ class TaskWorker:
     def unknown(self,
         id: int, # of a session
     ) -> Refusal:
-        "The answer to whoever has no session."
+        "Return the refusal for a session that is not there."
         return Refusal(400, f"No such session: {id} has ended, was silent for more than {self.deadlines.silence_s:g} s, or never was")
 
     def find(self,
@@ -174,7 +174,7 @@ class TaskWorker:
 
     # %% ../../nbs/16c_service.worker.ipynb #65e9ec60
     def keep(self,
-        lease: SampleLease, # that has ended
+        lease: SampleLease, # lease that has ended
     ) -> None:
         "Keep the last answer, for a client that did not get it; tell the controller of an end that no answer tells."
         self.finished.keep(lease)
@@ -189,14 +189,14 @@ class TaskWorker:
         self.abandoned.add(lease.runner)
 
     async def end(self,
-        lease: SampleLease, # to be closed
+        lease: SampleLease, # lease to be closed
     ) -> None:
         "Close it; returns when its place is free."
         if self.leases.leases.get(lease.id) is lease: await self.leases.close(lease.id)
 
     # %% ../../nbs/16c_service.worker.ipynb #9d61b38b
     async def _repeated(self, request: Any, id: int, digest: bytes) -> TaskTurn|None:
-        "The answer of the session's last request, if this is that one again."
+        "Return the answer of the session's last request, if this is that one again; None otherwise."
         lease = self.leases.leases.get(id)
         last = lease.requests if lease else self.finished.get(id)
         if last is None or last.digest != digest: return None
@@ -253,7 +253,7 @@ class TaskWorker:
     async def cancel_with_notice(self,
         request: Any, # Starlette's: {session_id}
     ) -> dict:
-        "As `cancel`, answered at once; the controller is told of the end."
+        "Cancel as `cancel` does, answered at once; the controller is told of the end."
         return await self.cancel(request, True)
 
     async def cancel_all(self,
@@ -315,7 +315,7 @@ class TaskWorker:
         telling.add_done_callback(self.notices.discard)
 
     async def beat(self) -> None:
-        "For ever: heartbeats, with all indices only until the controller has them; one of AgentRL's gets them each time."
+        "Send heartbeats without end, with all indices only until the controller has them; one of AgentRL's gets them each time."
         about = dict(name=self.task.name, address=self.address, concurrency=self.task.concurrency, boot=self.leases.boot)
         while True:
             told = await self.tell("/receive_heartbeat", about | (dict(indices_digest=self.digest) if self.digest_known else dict(indices=self.indices)))
@@ -396,7 +396,7 @@ class ServiceLinks:
         headers: dict={},         # of the request, besides the token
         seconds: float|None=None, # for the whole answer; None: as all have
     ) -> tuple[int, bytes]:       # status and content
-        "Return what a server answers, whatever its status. Raises ConnectionError that says why there is no answer."
+        "Return what a server answers, with any status. Raises ConnectionError that says why there is no answer."
         import aiohttp
         seconds, kind = seconds or self.seconds, {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -409,7 +409,7 @@ class ServiceLinks:
 # %% ../../nbs/16c_service.worker.ipynb #b2626843
 @asynccontextmanager
 async def _living(self: TaskWorker):
-    "While the application lives: heartbeats; then the task is released."
+    "Send heartbeats while the application lives; then release the task."
     async with ServiceLinks(self.access, seconds=10) as self.http:
         beating = asyncio.ensure_future(self.beat()) if self.controller else None
         try: yield
@@ -463,7 +463,7 @@ def serve_task(
     port: int=0, # 0: any free one
     **given,     # further arguments of `TaskWorker`
 ) -> Iterator[TaskWorker]:
-    "A worker in a thread, for the time of a `with`; `address` says where. Raises OSError."
+    "Serve a worker in a thread, for the time of a `with`; `address` says where. Raises OSError."
     with serve_in_thread(task_server(worker := TaskWorker(task, **given), port=port), "oaml worker"): yield worker
 
 # %% ../../nbs/16c_service.worker.ipynb #56d46366

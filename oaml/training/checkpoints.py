@@ -38,7 +38,7 @@ class TrainingError(Exception):
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #57c5ef85
 def rng_state() -> dict:
-    "The states of Python's, numpy's and torch's global generators, as plain values and tensors."
+    "Return the states of Python's, numpy's and torch's global generators, as plain values and tensors."
     kind, keys, gauss = random.getstate()
     name, words, *rest = np.random.get_state()
     state = dict(python=[kind, list(keys), gauss], numpy=[name, words.tolist(), *rest], torch=torch.get_rng_state())
@@ -71,7 +71,7 @@ def seed_all(
 def undisturbed(
     model: nn.Module # what training works on
 ):
-    "Whatever happens inside leaves the random state and each module's training mode as they were."
+    "Keep the random state and each module's training mode as they are, for the time of a `with`."
     state = rng_state()
     try:
         with keep_modes(model): yield
@@ -81,7 +81,7 @@ def undisturbed(
 def fingerprint(
     value # tensors, arrays, numbers, strings, in lists, tuples and dicts
 ) -> str:
-    "A hash of a nested value, tensors and arrays by their bytes. A tuple is as a list of the same items."
+    "Return a hash of a nested value, tensors and arrays by their bytes. A tuple is as a list of the same items."
     digest = hashlib.sha256()
     def put(kind: str, content: bytes=b""): digest.update(f"{kind}{len(content)}:".encode() + content)
     def add(v):
@@ -105,7 +105,7 @@ REPLACED = ".replaced-"  # and that of one that waits for another in its place
 def put_back(
     path: Path # a folder that was being replaced
 ):
-    "What a kill between two renames has left of replacing `path`: the old folder is put back, or is deleted if the new one is there."
+    "Mend what a kill between two renames has left of replacing `path`: the old folder is put back, or is deleted if the new one is there."
     old = path.with_name(REPLACED + path.name)
     if not old.exists(): return
     if path.exists(): shutil.rmtree(old)
@@ -136,20 +136,20 @@ def atomic_folder(
 def checkpoints(
     out_dir: Path # a run's folder
 ) -> list[Path]:  # oldest first
-    "The checkpoints in `out_dir`, whole or not."
+    "Return the checkpoints in `out_dir`, whole or not."
     found = [p for p in Path(out_dir).glob("checkpoint-*") if step_of(p).isdigit()]
     return sorted(found, key=lambda p: int(step_of(p)))
 
 def step_of(
     folder: Path # checkpoint-STEP
 ) -> str:        # its digits
-    "The step in a checkpoint's name."
+    "Return the step in a checkpoint's name."
     return folder.name.removeprefix("checkpoint-")
 
 def latest_checkpoint(
     out_dir: Path # a run's folder
 ) -> Path|None:   # None if there is none to go on from
-    "The newest checkpoint that is as it was written; a warning names each that is not."
+    "Return the newest checkpoint that is as it was written; a warning names each that is not."
     for folder in reversed(checkpoints(out_dir)):
         wrong = flaw(folder)
         if wrong is None: return folder
@@ -159,14 +159,14 @@ def latest_checkpoint(
 def changing_state(
     model: nn.Module # what training works on
 ) -> dict[str, torch.Tensor]:
-    "The trainable weights and saved buffers of `model`, by name."
+    "Return the trainable weights and saved buffers of `model`, by name."
     saved = model.state_dict().keys()
     state = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     return state | {n: b for n, b in model.named_buffers() if n in saved}
 
 @torch.no_grad()
 def load_changing_state(
-    model: nn.Module,              # changed in place
+    model: nn.Module,              # module, changed in place
     saved: dict[str, torch.Tensor] # from `changing_state`
 ):
     "Copy `saved` into `model`; raise TrainingError if names or shapes differ."
@@ -179,7 +179,7 @@ def load_changing_state(
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #c90e5fcb
 def _commit() -> str|None:
-    "The commit of this code if it lies in a git checkout; ends with -dirty if it was changed since."
+    "Return the commit of this code if it lies in a git checkout, else None; it ends with -dirty if the code was changed since."
     git = ["git", "-C", str(Path(oaml.__file__).parent)]
     try:
         check_output([*git, "ls-files", "--error-unmatch", "__init__.py"], stderr=DEVNULL)
@@ -188,7 +188,7 @@ def _commit() -> str|None:
     return described.decode().strip()
 
 def environment() -> dict:
-    "Versions, commit and machine, as far as a run's bits depend on them."
+    "Return versions, commit and machine, as far as a run's bits depend on them."
     def installed(name):
         try: return version(name)
         except PackageNotFoundError: return None
@@ -202,6 +202,6 @@ def environment() -> dict:
 def read_metrics(
     out_dir: str|Path # a run's folder
 ) -> list[dict]:      # training rows and evaluation rows, in order
-    "The rows of `out_dir`/metrics.jsonl. Raises ValueError naming file and line if one is not JSON."
+    "Read the rows of `out_dir`/metrics.jsonl. Raises ValueError naming file and line if one is not JSON."
     path = Path(out_dir)/"metrics.jsonl"
     return read_json_lines(read_text_file(path), str(path))

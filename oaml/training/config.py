@@ -84,7 +84,7 @@ class LoraSection(Section):
     def _one_word(cls, value): return [value] if value == ALL_LINEAR else value
 
     def peft(self) -> dict:
-        "These knobs under the names that peft's LoraConfig takes."
+        "Return these knobs under the names that peft's LoraConfig takes."
         return dict(r=self.r, lora_alpha=self.alpha, lora_dropout=self.dropout, target_modules=ALL_LINEAR if self.target_modules == [ALL_LINEAR] else self.target_modules)
 
 # %% ../../nbs/13a_training.config.ipynb #00cabc01
@@ -110,7 +110,7 @@ def knobs_of(
     cls: type,                # a dataclass, such as `SampleConfig`
     without: Iterable[str]=() # fields that the configuration has elsewhere
 ) -> type:                    # a `Section` with the others: their types, bounds and defaults, their comments as descriptions
-    "A section with the fields of a dataclass."
+    "Return a section with the fields of a dataclass."
     hints, meaning = get_type_hints(cls, include_extras=True), docments(cls)
     knobs = {f.name: (hints[f.name], Field(f.default, description=meaning[f.name]))
              for f in fields(cls) if f.name not in without}
@@ -121,7 +121,7 @@ class PromptSection(knobs_of(PromptFormat)):
     "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
 
     def prompt_format(self) -> PromptFormat:
-        "The same as a value of chapter 09."
+        "Return the same as a `PromptFormat`."
         return PromptFormat(**self.model_dump())
 
 # %% ../../nbs/13a_training.config.ipynb #15454db8
@@ -151,7 +151,7 @@ class StreamSection(knobs_of(SampleConfig, without=("size", "family", "fmt"))):
     def sample_config(self,
         fmt: PromptFormat, # the `prompt` section's
     ) -> SampleConfig:     # with the application's own size; a stream sets that of its kinds
-        "How the samples are made."
+        "Return how the samples are made."
         return SampleConfig(**{k: v for k, v in self if k in SampleConfig.__dataclass_fields__}, fmt=fmt)
 
 # %% ../../nbs/13a_training.config.ipynb #ab15697f
@@ -248,7 +248,7 @@ class ConfigError(Exception):
     def __reduce__(self): return _config_error, (self.problems, str(self))
 
 def _config_error(problems: list, text: str) -> ConfigError:
-    "An error that was pickled: between processes."
+    "Return an error that was pickled: between processes."
     error = ConfigError(problems)
     error.args = (text,)
     return error
@@ -256,7 +256,7 @@ def _config_error(problems: list, text: str) -> ConfigError:
 def dotted(
     path: tuple # keys from the outermost in
 ) -> str:
-    "A key path as it is written in an override: ('training', 'seed') is training.seed."
+    "Return a key path as it is written in an override: ('training', 'seed') is training.seed."
     return ".".join(map(str, path))
 
 # %% ../../nbs/13a_training.config.ipynb #40d1d767
@@ -306,7 +306,7 @@ class TrainingConfig(Section):
 def unknown_key(
     path: tuple # where the key that does not exist was written
 ) -> str:
-    "The answer to a key that does not exist: the nearest one beside it, or the same name in another section."
+    "Return the answer to a key that does not exist: the nearest one beside it, or the same name in another section."
     places = [name for name in key_names() if name.split(".")[-1] == str(path[-1])]
     if places: return f"unknown key here; did you mean {' or '.join(places)}?"
     here = list(section_of(path[:-1]).model_fields)
@@ -316,9 +316,9 @@ def unknown_key(
 
 # %% ../../nbs/13a_training.config.ipynb #8a0c1301
 def metric_names(
-    config: "TrainingConfig", # any
+    config: "TrainingConfig", # a configuration of a training
 ) -> tuple[str, ...]:         # names for `logging.metric`
-    "The figures that `oaml train` has of an evaluation in this run."
+    "Return the figures that `oaml train` has of an evaluation in this run."
     from oaml.apps.catalog import TRAIN_APPS
     stream, names = config.stream, METRICS["played"] + METRICS["recorded"]
     if config.rft: return METRICS["recorded"] if config.logging.eval_path else (*METRICS["played"], "success_with_retries")
@@ -344,14 +344,14 @@ def check_metric(
 def members(
     annotation # of a field
 ) -> tuple:
-    "The types of a union such as `int|None`, or the type itself."
+    "Return the types of a union such as `int|None`, or a single type as a tuple of one."
     while get_origin(annotation) is Annotated: annotation = get_args(annotation)[0]
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 def section_of(
     path: tuple=() # key path, e.g. ("training",) or ("stream", "kinds", 0); empty for the whole
 ) -> type:         # its pydantic model
-    "The model of the section at `path`, or None if it is not a section."
+    "Return the model of the section at `path`, or None if it is not a section."
     model, kinds = TrainingConfig, ()
     for key in path:
         if isinstance(key, int): kinds = [item for k in kinds if get_origin(k) is list for item in get_args(k)]  # of a list
@@ -363,7 +363,7 @@ def section_of(
 def key_names(
     section: tuple=() # key path of a section; empty for the whole
 ) -> list[str]:
-    "Every key in a section that holds a value, dotted."
+    "Return every key in a section that holds a value, dotted."
     names = []
     for key in section_of(section).model_fields:
         path = (*section, key)
@@ -374,7 +374,7 @@ def key_names(
 def parse_override(
     text: str             # "section.key=value"
 ) -> tuple[tuple, object]: # key path, value
-    "An override's path and value. Raises ConfigError if there is no '=', no key or no value."
+    "Return an override's path and value. Raises ConfigError if there is no '=', no key or no value."
     name, equals, value = text.partition("=")
     if not equals or not name.strip(): raise ConfigError([((), f"override {text!r}: write it as section.key=value")])
     if not value.strip(): raise ConfigError([((), f"override {text!r}: has no value; write null for none")])
@@ -387,7 +387,7 @@ def put(
     value,        # its new value
     outer: tuple=() # key path of `values`
 ) -> dict:
-    "A copy of `values` with `value` at `path`; a missing or null section on the way is begun."
+    "Return a copy of `values` with `value` at `path`; a missing or null section on the way is begun. Raises ConfigError where a value is in the way."
     head, *rest = path
     if not rest: return {**values, head: value}
     inner = values.get(head)
@@ -402,7 +402,7 @@ def written(
     path: Path|None, # the file, if there is one
     text: str        # its text
 ) -> str:            # e.g. "login.yaml, line 3: "
-    "Where the value at `key` was written: an override or a line of the file."
+    "Return where the value at `key` was written: an override or a line of the file."
     for end in range(len(key), 0, -1):
         if key[:end] in given: return f"override {given[key[:end]]!r}: "
     place, whole = place_of(read_yaml(text.expandtabs(), str(path), placed=True), key)  # JSON may have tabs where YAML has none
@@ -435,7 +435,7 @@ def config_path(
 def read_values(
     path: Path, # a .yaml, .yml or .json file
 ) -> tuple[dict, str]: # what it says, its text
-    "A configuration file as plain values. Raises ConfigError if it can't be read or has another ending."
+    "Read a configuration file as plain values. Raises ConfigError if it can't be read or has another ending."
     if path.suffix not in (".yaml", ".yml", ".json"): raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
     try:
         text = read_text_file(path)
@@ -450,7 +450,7 @@ def make_config(
     overrides: Iterable[str],          # e.g. "training.learning_rate=1e-3", later ones win
     where: Callable[[tuple, dict], str], # key path and the overrides by key path -> where it was written
 ) -> TrainingConfig:
-    "A configuration of plain values. Raises ConfigError naming key and place."
+    "Return a configuration of plain values. Raises ConfigError naming key and place."
     given = {}
     try:
         for override in overrides:
@@ -467,7 +467,7 @@ def load_config(
     path: str|Path|None=None, # a .yaml, .yml or .json file, or a shipped configuration's name; None for the defaults
     overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
 ) -> TrainingConfig:
-    "The configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
+    "Load the configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
     path = config_path(path) if path is not None else None
     values, text = read_values(path) if path else ({}, "")
     if path and values.keys() == {"stages"}:
@@ -480,7 +480,7 @@ def load_recipe(
     path: str|Path,          # a .yaml, .yml or .json file with the one key `stages`, or a shipped recipe's name
     overrides: list[str]=(), # for every stage, as in `load_config`
 ) -> dict[str, TrainingConfig]: # by the stages' names, in order
-    "The stages of a recipe. Raises ConfigError naming file, line and key."
+    "Load the stages of a recipe. Raises ConfigError naming file, line and key."
     path = config_path(path)
     values, text = read_values(path)
     stages = values.get("stages")
@@ -500,7 +500,7 @@ def config_text(
     config: TrainingConfig, # what to write
     given: bool=False       # only the keys that were set, instead of all
 ) -> str:
-    "`config` as YAML that `load_config` reads back."
+    "Return `config` as YAML that `load_config` reads back."
     return yaml.dump(config.model_dump(mode="json", exclude_unset=given), Dumper=_ConfigDumper, sort_keys=False)
 
 class _ConfigDumper(yaml.SafeDumper):
@@ -514,25 +514,25 @@ class _ConfigDumper(yaml.SafeDumper):
 def config_values(
     config: TrainingConfig # what to flatten
 ) -> dict:
-    "`config` flat: {'training.seed': 0, ...}; a section that is null stands for itself."
+    "Return `config` flat: {'training.seed': 0, ...}; a section that is null has one key, with None."
     def walk(value, path):
         if not isinstance(value, dict): return {dotted(path): value}
         return {k: v for key, inner in value.items() for k, v in walk(inner, (*path, key)).items()}
     return walk(config.model_dump(mode="json"), ())
 
 def changed_keys(
-    before: TrainingConfig, # how it was
-    after: TrainingConfig,  # how it is
+    before: TrainingConfig, # configuration as it was
+    after: TrainingConfig,  # configuration as it is
     ignore: tuple=()        # keys, or whole sections, that may differ
 ) -> list[str]:             # e.g. ["training.seed: 0 before, 1 now"]
-    "The keys in which two configurations differ."
+    "Return the keys in which two configurations differ."
     a, b = config_values(before), config_values(after)
     names = [n for n in dict.fromkeys([*a, *b]) if n not in ignore and n.split(".")[0] not in ignore]
     return [f"{n}: {a.get(n)!r} before, {b.get(n)!r} now" for n in names if a.get(n) != b.get(n)]
 
 # %% ../../nbs/13a_training.config.ipynb #ab2177ed
 def knobs() -> list[dict]:
-    "A row for each knob: its dotted name, type, default and meaning."
+    "Return a row for each knob: its dotted name, type, default and meaning."
     rows = []
     for name in key_names():
         *section, key = name.split(".")
@@ -544,7 +544,7 @@ def knobs() -> list[dict]:
 def type_name(
     annotation # of a field
 ) -> str:
-    "A type as a reader of YAML would say it."
+    "Return a type as a reader of YAML would say it."
     if get_origin(annotation) is Literal: return " or ".join(get_args(annotation))
     kinds = members(annotation)
     if len(kinds) > 1: return " or ".join("null" if k is NoneType else type_name(k) for k in kinds)

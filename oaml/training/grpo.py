@@ -30,7 +30,7 @@ def group_advantages(
     rewards: Tensor,    # (..., group): of answers to one prompt each
     std: str="sample",  # what is divided by: "sample" (TRL), "population" (AgentCPM), or "none"
 ) -> Tensor:            # the same shape, float32
-    "How much better than their group the rewards are. Raises ValueError for another rule or a group of one."
+    "Return how much better than their group the rewards are. Raises ValueError for another rule or a group of one."
     if std not in (*STD_RULES, "none"): raise ValueError(f"std: {std!r} is none of {', '.join(STD_RULES)}, none")
     rewards = rewards.float()
     if rewards.shape[-1] < 2: raise ValueError(f"group: {rewards.shape[-1]} rewards; a group has 2 or more to be compared")
@@ -43,11 +43,11 @@ def group_advantages(
 # %% ../../nbs/13f_training.grpo.ipynb #64b1680c
 def importance_ratios(
     log_probs: Tensor,      # (answers, tokens), now
-    old: Tensor,            # as drawn
+    old: Tensor,            # log-probabilities as drawn
     mask: Tensor,           # 1 at answers' tokens
     level: str="token",     # "token" or "sequence"
 ) -> Tensor:                # (answers, tokens), or (answers, 1)
-    "How much likelier than when they were drawn tokens are, or answers."
+    "Return how much likelier tokens, or answers, are now than when they were drawn. Raises ValueError for another level."
     if level not in ("token", "sequence"): raise ValueError(f"ratio: {level!r} is neither 'token' nor 'sequence'")
     change = log_probs - old
     if level == "sequence": change = ((change*mask).sum(-1) / mask.sum(-1).clamp_min(1)).unsqueeze(-1)
@@ -58,7 +58,7 @@ def kl_k3(
     log_probs: Tensor,  # of the model that drew the tokens
     other: Tensor,      # of the other model
 ) -> Tensor:            # of each token, never negative
-    "Schulman's third estimate of the first's divergence from the other (http://joschu.net/blog/kl-approx.html): its mean over what was drawn."
+    "Return Schulman's third estimate of the first's divergence from the other (http://joschu.net/blog/kl-approx.html): its mean over what was drawn."
     change = other - log_probs
     return change.expm1() - change
 
@@ -84,7 +84,7 @@ def token_divisors(
     answers: int|None=None,   # in the whole window; None: these
     tokens: float|None=None,  # likewise
 ) -> Tensor:                  # (answers, 1) or a scalar
-    "What each token's loss is divided by, so that the sum over a window is the rule's mean."
+    "Return what each token's loss is divided by, so that the sum over a window is the rule's mean. Raises ValueError for another loss."
     answers, tokens = answers or len(mask), mask.sum() if tokens is None else tokens
     if rule.loss == "grpo": return mask.sum(-1, keepdim=True).clamp_min(1) * answers
     if rule.loss == "dr_grpo": return torch.tensor(float(answers * rule.longest))
@@ -94,15 +94,15 @@ def token_divisors(
 # %% ../../nbs/13f_training.grpo.ipynb #57731255
 def clipped_loss(
     log_probs: Tensor,            # (answers, tokens), now, with gradient
-    old: Tensor,                  # as drawn
+    old: Tensor,                  # log-probabilities as drawn
     advantages: Tensor,           # (answers,) or (answers, tokens)
     mask: Tensor,                 # 1 at answers' tokens
-    rule: LossRule=LossRule(),    # how
+    rule: LossRule=LossRule(),    # rule of the loss
     reference: Tensor|None=None,  # log-probabilities of the model not to go far from; needed if `rule.beta`
     answers: int|None=None,       # in the whole window; None: these
     tokens: float|None=None,      # likewise
 ) -> tuple[Tensor, Tensor]:       # the loss, a scalar; and where clipping acted, bool, shape of the ratios
-    "The clipped policy loss. Raises ValueError if a reference is missing."
+    "Return the clipped policy loss. Raises ValueError if a reference is missing."
     if rule.beta and reference is None: raise ValueError(f"beta: {rule.beta} needs the reference's log-probabilities; pass `reference`, or set beta=0")
     if advantages.ndim == 1: advantages = advantages[:, None]
     ratio = importance_ratios(log_probs, old, mask, rule.ratio)
@@ -126,7 +126,7 @@ class TaskStatus:
 class TaskAndContent:
     "A task's data with its status, with AgentCPM-GUI's fields."
     data: dict          # what `_process_inputs` takes
-    status: TaskStatus  # how it fared
+    status: TaskStatus  # status: what became of the answer
 
 # %% ../../nbs/13f_training.grpo.ipynb #165a5602
 def completion_tensors(
@@ -134,7 +134,7 @@ def completion_tensors(
     stops: set[int],    # ids that end an answer
     pad: int,           # id behind the end
 ) -> tuple[Tensor, Tensor]: # (answers, longest) ids and mask, float32
-    "Answers side by side; the mask ends with each one's first end token."
+    "Return answers side by side; the mask ends with each one's first end token. Raises ValueError for an empty answer."
     rows = [torch.as_tensor(c).long().flatten() for c in completions]
     ends = [next((k + 1 for k, t in enumerate(r.tolist()) if t in stops), len(r)) for r in rows]
     if not all(ends): raise ValueError(f"inputs[{ends.index(0)}].completion_ids: is empty")
@@ -147,7 +147,8 @@ def _process_inputs(
     stops: set[int],                               # ids that end an answer
     pad: int=0,                                    # id behind the end
 ) -> dict:
-    "A batch of answers as AgentCPM-GUI's trainer has it: prompt_inputs, completion_ids, completion_mask, advantages, prompt_len, step_ids."
+    """Return a batch of answers as AgentCPM-GUI's trainer has it: prompt_inputs, completion_ids, completion_mask, advantages, prompt_len, step_ids.
+    Raises ValueError."""
     wanted = {"id", "prompt", "completion_ids", "advantage", "reward", "step_id"}
     for k, x in enumerate(inputs):
         if lacks := wanted - x.keys(): raise ValueError(f"inputs[{k}]: has no {', '.join(sorted(lacks))}")
@@ -174,7 +175,7 @@ def in_parts(
     prompts: int,                  # in a part, at most
     answers: int|None=None,        # in a part, at most; None: all to its prompts
 ) -> Iterator[list[Experience]]:
-    "The window in parts; all answers to one prompt are in the same or follow each other, and short prompts are with short ones."
+    "Yield the window in parts; all answers to one prompt are in the same or follow each other, and short prompts are with short ones."
     by_prompt: dict[tuple, list[Experience]] = {}
     for x in experiences:
         screens = tuple(hashlib.sha1(f"{pixels.shape}".encode() + pixels.tobytes()).digest() for pixels in map(load_image, x.sample["images"]))
@@ -189,12 +190,12 @@ def old_log_probs(
     experiences: list[Experience], # a part
     mask: Tensor,                  # (answers, tokens) of `prepare_completions`
 ) -> Tensor:                       # the same shape
-    "The log-probabilities that answers were drawn with."
+    "Return the log-probabilities that answers were drawn with."
     rows = [torch.from_numpy(x.completion.log_probs) for x in experiences]
     return torch.nn.utils.rnn.pad_sequence(rows, True).to(mask.device)
 
 def _figures(now: Tensor, old: Tensor, entropy: Tensor, mask: Tensor, clipped: Tensor) -> dict[str, float]:
-    "Sums over a part's tokens. `kl` is the divergence of the weights now from those that drew, for it is theirs that the mean is over."
+    "Return sums over a part's tokens. `kl` is the divergence of the weights now from those that drew, for it is theirs that the mean is over."
     return dict(kl=float((kl_k3(old, now)*mask).sum()), entropy=float((entropy*mask).sum()),
                 clipped=float((clipped*mask).sum()), tokens=float(mask.sum()))
 
@@ -204,12 +205,12 @@ MAX_GAP = dict(float32=.01, bfloat16=.1) # nats: of one token; of an answer's to
 def check_gaps(
     experiences: list[Experience], # a part
     now: Tensor,                   # (answers, tokens): log-probabilities as they are learnt from
-    old: Tensor,                   # as drawn
+    old: Tensor,                   # log-probabilities as drawn
     mask: Tensor,                  # 1 at answers' tokens
     version: int|None,             # of the weights now; only what they drew is compared
-    exact: bool=True,              # is all computed in float32?
+    exact: bool=True,              # whether all is computed in float32
 ) -> float:                        # the largest gap of a token, nats; -1 if these weights drew nothing
-    "How far drawing and learning are apart. Raises TrainingError that names the tokens where it is more than `MAX_GAP`."
+    "Return how far drawing and learning are apart. Raises TrainingError that names the tokens where it is more than `MAX_GAP`."
     same = torch.tensor([x.version == version for x in experiences], device=mask.device)
     if not same.any(): return -1.
     gaps, precision = (now - old).abs()*mask*same[:, None], "float32" if exact else "bfloat16"
@@ -220,7 +221,7 @@ def check_gaps(
     return float(gaps.max())
 
 def _gap_text(x: Experience, now: Tensor, old: Tensor, gaps: Tensor, precision: str, version: int) -> str:
-    "Which tokens of an answer are likelier, or less likely, than when they were drawn, and why that may be."
+    "Return which tokens of an answer are likelier, or less likely, than when they were drawn, and why that may be."
     order, bound = gaps.argsort(descending=True).tolist(), MAX_GAP[precision]
     tokens = ", ".join(f"{k+1} (id {x.completion.ids[k]}) {float(old[k]):.4f} -> {float(now[k]):.4f}" for k in order[:3] if gaps[k] > 0)
     how = "a token" if precision == "float32" else "a token in the mean of an answer"
@@ -235,10 +236,10 @@ def _in_float32(adapter, bf16: bool) -> bool: return not bf16 and all(p.dtype in
 def policy_gradients(
     adapter,                        # its weights' `grad` is added to
     experiences: list[Experience],  # a window
-    rule: LossRule=LossRule(),      # how
+    rule: LossRule=LossRule(),      # rule of the loss
     temperature: float=1.,          # that was drawn at
     prompts: int=4,                 # in a part
-    bf16: bool=False,               # autocast?
+    bf16: bool=False,               # whether to compute in bfloat16 (autocast)
     reference=None,                 # the model that training began with; needed if `rule.beta`, else only the middle part is compared
     version: int|None=None,         # of the weights now: what they drew tells how far drawing and learning are apart; None: nothing was drawn by them
     after_part: Callable[[], None]=lambda: None, # called after each part
@@ -277,7 +278,7 @@ def reward_without_success(
     rise: float=.1,            # by which the reward has to rise to be noticed
     share: float=.25,          # of that rise, which success has to keep up with
 ) -> int|None:                 # index of the first row at which they parted; None: nowhere
-    "Where reward rises and success does not: what is paid is not what is wanted."
+    "Return where reward rises and success does not: what is paid is not what is wanted."
     mean = lambda name, part: sum(r[name] for r in part) / len(part)
     for k in range(2*window, len(rows) + 1):
         before, after = rows[:window], rows[k-window:k]

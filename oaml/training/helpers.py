@@ -24,7 +24,7 @@ def gradients(
     adapter,             # its weights' `grad` is added to
     batches: list[dict], # of `prepare_inputs`
     tokens: float,       # supervised in the whole window
-    bf16: bool,          # autocast?
+    bf16: bool,          # whether to compute in bfloat16 (autocast)
 ) -> torch.Tensor:       # the losses' sum, float32
     "Compute the losses of `batches` and their gradients."
     total = torch.zeros((), device=adapter.device)
@@ -37,7 +37,7 @@ def gradients(
 
 # %% ../../nbs/13c_training.helpers.ipynb #bd32701b
 def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bool) -> tuple[float, list[bool]]:
-    "The losses' sum, and which weights have a gradient; the gradients are in `grads` then."
+    "Return the losses' sum, and which weights have a gradient; the gradients are in `grads` then."
     seed_all(seed)
     batches = [{name: torch.from_numpy(v) for name, v in inputs.items()} for inputs in batches]
     loss, there = float(gradients(adapter, batches, tokens, bf16)), [p.grad is not None for p in weights]
@@ -47,13 +47,13 @@ def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bo
 
 # %% ../../nbs/13c_training.helpers.ipynb #bfea6400
 def quiet_signals(
-    *_ # a worker's number, where somebody gives one
+    *_ # a worker's number, where one is given; unused
 ):
     "Ignore Ctrl-C and SIGTERM in this process."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
 
 def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
-    "What a helper does: batches in, gradients out, until the trainer closes the pipe."
+    "Work as a helper: batches in, gradients out, until the trainer closes the pipe."
     quiet_signals()  # the trainer decides what they mean
     torch.set_num_threads(threads)
     weights = adapter.trainable_parameters()
@@ -68,9 +68,9 @@ class Helpers:
     "Processes that compute gradients of the same weights. Close them, or use them in a `with`."
     def __init__(self,
         adapter,     # on a CPU; its weights move to shared memory
-        n: int,      # how many
-        bf16: bool,  # autocast?
-        threads: int=1, # of each
+        n: int,      # number of processes
+        bf16: bool,  # whether to compute in bfloat16 (autocast)
+        threads: int=1, # threads of each process
     ):
         if adapter.device.type != "cpu":
             raise TrainingError(f"training.processes: helpers work on CPUs; this model is on {adapter.device}")
@@ -130,7 +130,7 @@ def _dead(k: int) -> TrainingError:
     return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
 
 def _even_shares(batches: list[dict], n: int) -> list[list[dict]]:
-    "The batches in `n` shares: each, the largest first, to the share that has least."
+    "Split the batches into `n` shares: each, the largest first, to the share that has least."
     shares, loads = [[] for _ in range(n)], [0]*n
     for batch in sorted(batches, key=_elements, reverse=True):
         k = loads.index(min(loads))
@@ -142,16 +142,16 @@ def _elements(batch: dict) -> int: return sum(v.numel() for v in batch.values())
 
 # %% ../../nbs/13c_training.helpers.ipynb #6b5c415a
 def rank() -> int:
-    "The number of this process among those that `torchrun` or `accelerate launch` started; 0 alone."
+    "Return the number of this process among those that `torchrun` or `accelerate launch` started; 0 alone."
     return int(os.environ.get("RANK", 0))
 
 def world_size() -> int:
-    "How many processes they started; 1 alone."
+    "Return how many processes `torchrun` or `accelerate launch` started; 1 alone."
     return int(os.environ.get("WORLD_SIZE", 1))
 
 @contextmanager
 def process_group():
-    "The processes of `torchrun` know each other in this block; alone nothing happens."
+    "Connect the processes of `torchrun` for the time of a `with`; alone nothing happens."
     if world_size() == 1 or distributed.is_initialized():
         yield
         return
@@ -174,7 +174,7 @@ class Ranks:
         self._tell(what)
 
     def begun(self) -> dict|None: # None: it ended before
-        "What the first process told."
+        "Return what the first process told."
         return self._told()
 
     def _tell(self, what): distributed.broadcast_object_list([what], 0)
@@ -198,14 +198,14 @@ class Ranks:
         return batches, self._begin_step(tokens)
 
     def _begin_step(self, tokens: float) -> float:
-        "All have the first one's weights, and know the tokens of all."
+        "Give all processes the first one's weights, and return the tokens of all."
         for p in self.weights: distributed.broadcast(p.data, 0)
         total = torch.tensor([float(tokens)], device=self.adapter.device)
         distributed.all_reduce(total)
         return float(total)
 
     def collect(self, loss: float=0.) -> float: # the others'
-        "Add the others' gradients to the first one's; 0 where nobody has one."
+        "Add the others' gradients to the first one's, 0 where no process has one, and return the losses' sum."
         there = torch.tensor([float(p.grad is not None) for p in self.weights] + [loss], device=self.adapter.device)
         distributed.all_reduce(there)
         for p, has in zip(self.weights, there.tolist()):
@@ -216,7 +216,7 @@ class Ranks:
 
     def follow(self,
         windows,    # has `next`, as `Prefetch`
-        bf16: bool, # autocast?
+        bf16: bool, # whether to compute in bfloat16 (autocast)
     ) -> bool:      # False: the run has ended
         "Do this process's part of a step."
         if (step := self._told()) is None: return False

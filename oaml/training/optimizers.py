@@ -23,7 +23,7 @@ def lr_factor(
     warmup_ratio: float, # share of them spent climbing, 0 to 1
     kind: str            # cosine, linear or constant
 ) -> float:              # 0 to 1, times the peak rate
-    "The learning rate at `step` as a part of its peak."
+    "Return the learning rate at `step` as a part of its peak. Raises ValueError for an unknown schedule."
     if kind not in SCHEDULES: raise ValueError(f"kind: {kind!r} is none of {', '.join(SCHEDULES)}")
     warmup = math.ceil(warmup_ratio*total)
     if step < warmup: return (step + 1)/warmup
@@ -34,7 +34,8 @@ def lr_factor(
 def weight_kinds(
     model: nn.Module # what training works on
 ) -> dict[str, list[tuple[str, nn.Parameter]]]: # kind -> (name, parameter) pairs
-    "Trainable weights: hidden (inner matrices), outer (head, convolutions), plain (norms, biases, embeddings)."
+    """Return the trainable weights by kind: hidden (inner matrices), outer (head, convolutions), plain (norms, biases, embeddings). Raises
+    TrainingError if there are none."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else getattr(model, "lm_head", None)
     kinds = dict(hidden=[], outer=[], plain=[])
@@ -52,7 +53,7 @@ def nearest_orthogonal(
     coefficients: tuple[float, float, float], # of x, x**3 and x**5: they take all x in (0, 1] to about 1
     steps: int,                               # Newton-Schulz iterations
 ) -> torch.Tensor:                            # [m, n]
-    "Approximately the nearest orthogonal matrix, by products alone: singular values between about 0.7 and 1.2."
+    "Return approximately the nearest orthogonal matrix, by products alone: singular values between about 0.7 and 1.2."
     a, b, c = coefficients
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x/x.norm().clamp(min=1e-7)
@@ -74,7 +75,7 @@ class Muon(torch.optim.Muon):
     def step(self,
         closure=None # computes the loss and gradients anew; None: they are there
     ):
-        "One step."
+        "Take one optimizer step; return the closure's loss, or None without a closure."
         if self.param_groups[0]["params"][0].is_cuda: return super().step(closure)
         loss = closure and torch.enable_grad()(closure)()
         for group in self.param_groups:
@@ -83,7 +84,7 @@ class Muon(torch.optim.Muon):
         return loss
 
     def _move(self, p: nn.Parameter, lr: float, weight_decay: float, momentum: float, ns_coefficients, ns_steps: int, **_):
-        "Nesterov's momentum, made orthogonal."
+        "Move a weight by Nesterov's momentum, made orthogonal."
         state = self.state[p]
         if not state: state["momentum_buffer"] = torch.zeros_like(p)
         mean = state["momentum_buffer"]
@@ -96,7 +97,7 @@ def make_optimizers(
     model: nn.Module,    # what training works on
     cfg: TrainingSection # learning_rate, weight_decay, betas, optimizer
 ) -> list[torch.optim.Optimizer]:
-    "AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest."
+    "Return AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest. Raises TrainingError if Muon finds no matrix."
     kinds, muon = weight_kinds(model), []
     if cfg.optimizer == "muon":
         if not kinds["hidden"]: raise TrainingError("training.optimizer: muon needs 2-D hidden matrices; use adamw")

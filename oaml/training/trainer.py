@@ -46,7 +46,7 @@ def steps_per_epoch(
     batch: int,       # samples in a micro-batch
     accumulation: int # micro-batches in a window
 ) -> int:
-    "Optimizer steps in an epoch; the last may be a short one."
+    "Return the optimizer steps in an epoch; the last may be a short one."
     return math.ceil(n / (batch*accumulation))
 
 # %% ../../nbs/13e_training.trainer.ipynb #1461e50f
@@ -54,9 +54,9 @@ def steps_per_epoch(
 def epoch_order(
     n: int,      # samples in the data set
     seed: int,   # the run's seed
-    epoch: int,  # from 0
+    epoch: int,  # number of the epoch, from 0
 ) -> np.ndarray: # (n,) indices, each once
-    "The order of samples in an epoch."
+    "Return the order of samples in an epoch."
     return np.random.default_rng([seed, epoch]).permutation(n)
 
 # %% ../../nbs/13e_training.trainer.ipynb #2c8cf698
@@ -68,7 +68,7 @@ def window_indices(
     seed: int=0,       # the run's seed
     in_order: bool=False, # a stream: as it comes
 ) -> tuple[int, list[list[int]]]: # epoch, the indices of each micro-batch
-    "The samples of one optimizer step."
+    "Return the samples of one optimizer step."
     epoch, position = divmod(step, steps_per_epoch(n, batch, accumulation))
     order = range(n) if in_order else epoch_order(n, seed, epoch)
     idxs = [int(i) for i in order[position*batch*accumulation:][:batch*accumulation]]
@@ -93,7 +93,7 @@ def grouped_order(
 @dataclass
 class Window:
     "What one optimizer step trains on."
-    epoch: int                # from 0
+    epoch: int                # number of the epoch, from 0
     indices: list[list[int]]  # samples of each micro-batch
     inputs: list[dict]        # prepared tensors of each micro-batch
     tokens: float             # supervised tokens over all of them, each times its weight
@@ -111,7 +111,7 @@ class Prefetch:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="oaml-prefetch") if threaded else None
 
     def next(self) -> Window:
-        "The next window; begins the one after it."
+        "Return the next window, and begin the one after it."
         window = self.pending.result() if self.pending else self._first() if self.pool else self.prepare(self.step)
         self.step += 1
         if self.pool and self.step < self.total: self.pending = self.pool.submit(self.prepare, self.step)
@@ -152,7 +152,7 @@ class WindowMaker:
         step: int,       # optimizer step, from 0
         total: int|None=None, # samples; None: as many as the data set has
     ) -> tuple[int, list[list[int]]]: # epoch, the samples of each micro-batch
-        "The samples of a step, all processes' together."
+        "Return the samples of a step, all processes' together."
         n = len(self.dataset) if total is None else total
         if self.lengths is None: return window_indices(step, n, *self.sizes, self.seed, getattr(self.dataset, "in_order", False))
         epoch, position = divmod(step, steps_per_epoch(n, *self.sizes))
@@ -164,7 +164,7 @@ class WindowMaker:
     def __call__(self,
         step: int # optimizer step, from 0
     ) -> Window:
-        "The window of `step`, this process's part of it."
+        "Make the window of `step`, this process's part of it. Raises TrainingError if none of its tokens carries loss."
         epoch, indices = self.indices(step)
         if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
         rank, world = self.share
@@ -183,7 +183,7 @@ class WindowMaker:
 
 @lru_cache(maxsize=2)
 def _grouped(n: int, seed: int, epoch: int, lengths: tuple[int, ...], window: int) -> list[int]:
-    "An epoch's order by length; as long as nobody asks for another one it is not made again."
+    "Return an epoch's order by length; it is kept until another one is asked for."
     return grouped_order(epoch_order(n, seed, epoch), lengths, window, np.random.default_rng([seed, epoch, 1])).tolist()
 
 # %% ../../nbs/13e_training.trainer.ipynb #127592e1
@@ -207,13 +207,13 @@ class Feed:
         self.windows = iter(loader)
 
     def next(self) -> Window:
-        "The next window."
+        "Return the next window. Raises the error that its maker met."
         made = next(self.windows)
         if isinstance(made, BaseException): raise made
         return replace(made, inputs=[self.move(x) for x in made.inputs])
 
     def wait(self):
-        "Nothing here shares a tokenizer with the loop."
+        "Do nothing: here the loop shares no tokenizer."
 
     def close(self):
         "End the processes."
@@ -271,7 +271,7 @@ class Trainer:
     def __init__(self,
         adapter,                       # a BaseVLMAdapter
         dataset,                       # has __len__ and __getitem__ -> SFT sample, a pure function of the index
-        config: TrainingConfig,        # every knob
+        config: TrainingConfig,        # configuration with every knob
         out_dir: str|Path|None=None,   # the run's folder; None: config.output_dir
         evaluate=None,                 # (adapter, step) -> dict of figures, one of them config.logging.metric
         hooks=(),                      # objects with methods named as in EVENTS, called with the trainer
@@ -319,16 +319,16 @@ class Trainer:
     def prepare(self,
         step: int # optimizer step, from 0
     ) -> Window:
-        "The window of `step`, ready for the model."
+        "Return the window of `step`, ready for the model."
         return self._maker()(step)
 
     def _maker(self) -> WindowMaker: return self.window_maker(self.adapter, self.adapter.prepare_inputs)
 
     def window_maker(self,
-        adapter,           # counts tokens
+        adapter,           # adapter, which counts tokens
         encode: Callable,  # as an adapter's `prepare_inputs`
     ) -> WindowMaker:
-        "What makes this run's windows, or of several processes this one's part of them."
+        "Return what makes this run's windows, or of several processes this one's part of them."
         return WindowMaker(self.dataset, partial(encode, labels=self.config.training.labels), adapter.count_supervised, self._sizes,
                            self.config.training.seed, self.lengths, frozenset(self.left_out), self.share)
 
@@ -348,7 +348,7 @@ class Trainer:
     def train_step(self,
         window: Window # from `prepare`
     ):
-        "One optimizer step on `window`."
+        "Take one optimizer step on `window`. Raises TrainingError if the loss is not finite."
         cfg, mine = self.config.training, window.inputs
         if self.helpers: mine, window.tokens = self.helpers.share(mine, window.tokens, cfg.seed + self.cursor.step)
         total = 0.
@@ -399,7 +399,7 @@ class Trainer:
             for name, value in self.state().items(): torch.save(value, tmp/f"{name}.pt")
 
     def state(self) -> dict:
-        "Everything that the rest of the run depends on, one file each."
+        "Return everything that the rest of the run depends on, one file each."
         epoch, position = divmod(self.cursor.step, steps_per_epoch(len(self.dataset), *self._sizes))
         self.metrics.flush()
         os.fsync(self.metrics.fileno())
@@ -522,7 +522,7 @@ class Trainer:
 
     # %% ../../nbs/13e_training.trainer.ipynb #99a178f1
     def _samples_of(self, window: Window) -> int:
-        "The samples of a step, those of other processes among them."
+        "Return how many samples a step has, those of other processes among them."
         if self.share[1] == 1: return sum(map(len, window.indices))
         return sum(i not in self.left_out for idxs in self._maker().indices(self.cursor.step)[1] for i in idxs)
 
@@ -538,7 +538,7 @@ class Trainer:
         log.info(line)
 
     def log_row(self):
-        "A row for the steps since the last one; its loss is the mean over their supervised tokens."
+        "Write a row for the steps since the last one; its loss is the mean over their supervised tokens."
         c = self.cursor
         samples, seconds = c.samples - c.since[0], c.seconds - c.since[1]
         self.write_row(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples,
@@ -575,7 +575,7 @@ class Trainer:
     def due(self,
         every: int|None # steps between; None: only at the end
     ) -> bool:
-        "Whether something done `every` so many steps, and at the end, is to be done now."
+        "Return whether something done `every` so many steps, and at the end, is to be done now."
         return self.cursor.step == self.total_steps or bool(every and self.cursor.step % every == 0)
 
     # %% ../../nbs/13e_training.trainer.ipynb #313d7f73
@@ -585,7 +585,7 @@ class Trainer:
         return hasattr(self.adapter, "checkpoint_gradients") and not self.adapter.gradient_checkpointing and not self.adapter.computes_inputs
 
     def less_memory(self) -> str:
-        "Which settings make the same steps in less memory."
+        "Return which settings make the same steps in less memory."
         batch, windows = self._sizes
         parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
         if self.can_checkpoint: return "training.gradient_checkpointing=true makes the same steps in a fraction of the memory, and about a third more time"
@@ -637,7 +637,7 @@ class Trainer:
         if ranks > 1 and processes > 1: raise TrainingError("training.processes: torchrun started several processes already; leave it out")
 
     def travelling_maker(self) -> WindowMaker:
-        "`window_maker` for other processes. Raises TrainingError for an adapter that has no part without a model."
+        "Return `window_maker` for other processes. Raises TrainingError for an adapter that has no part without a model."
         encoder = self.adapter.encoder() if hasattr(self.adapter, "encoder") and not self.adapter.computes_inputs else None
         if encoder is None: raise TrainingError(f"training.workers: {type(self.adapter).__name__} makes its inputs with the model itself; set 0")
         return self.window_maker(encoder, encoder.encode_inputs)
@@ -688,7 +688,7 @@ class Trainer:
 
     # %% ../../nbs/13e_training.trainer.ipynb #e0cc9e87
     def rejoin(self) -> int:
-        "Restore the newest whole checkpoint, set broken ones aside; returns how many bytes of metrics.jsonl it knew."
+        "Restore the newest whole checkpoint and set broken ones aside; return how many bytes of metrics.jsonl it knew."
         folder = latest_checkpoint(self.out_dir)
         for broken in checkpoints(self.out_dir):
             if folder and int(step_of(broken)) <= int(step_of(folder)): continue
@@ -700,7 +700,7 @@ class Trainer:
         return 0
 
 def _sample_lengths(dataset, config: TrainingConfig) -> tuple[int, ...]|None:
-    "About how long each sample is, for windows of one length; None unless they are wanted."
+    "Return about how long each sample is, for windows of one length; None unless they are wanted. Raises TrainingError."
     if not config.training.group_by_length: return None
     if not hasattr(dataset, "lengths"): raise TrainingError("training.group_by_length: this data set does not know its samples' lengths; leave it out")
     return tuple(dataset.lengths)
@@ -709,7 +709,7 @@ def _sample_lengths(dataset, config: TrainingConfig) -> tuple[int, ...]|None:
 def bf16_here(
     device: torch.device # where the model runs
 ) -> bool:
-    "Whether bfloat16 pays on `device`: in hardware on this GPU or CPU."
+    "Return whether bfloat16 pays on `device`: in hardware on this GPU or CPU."
     if device.type == "cuda": return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu": return False
     able = torch.backends.mkldnn.is_available() and torch.cpu.get_capabilities()
@@ -735,7 +735,8 @@ def old_places(
 def interrupts(
     trainer: Trainer # whose run is on
 ):
-    "The first Ctrl-C or SIGTERM, as schedulers send it, asks the run to save and stop after its step; the second stops it at once."
+    """Ask the run, for the time of a `with`, to save and stop after its step at the first Ctrl-C or SIGTERM, as schedulers send it; the second stops
+    it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -752,7 +753,7 @@ def interrupts(
 def out_of_memory(
     e: BaseException # what was raised
 ) -> bool:
-    "Whether `e` says that memory ran out, on whichever device."
+    "Return whether `e` says that memory ran out, of the GPU or of the machine."
     worded = any(words in str(e).lower() for words in ("out of memory", "can't allocate memory"))
     return worded or isinstance(e, (MemoryError, torch.OutOfMemoryError))
 
@@ -770,12 +771,12 @@ def memory_advice(
         raise TrainingError(f"step {trainer.cursor.step + 1}: out of memory. {trainer.less_memory()}{_trained_memory(trainer.adapter)}") from e
 
 def _fewer_pixels(config: TrainingConfig) -> str:
-    "What makes even one sample smaller."
+    "Return what makes even one sample smaller."
     low = "" if config.model.load_in_4bit else ", model.load_in_4bit=true"
     return f"Let the model see fewer pixels (model.max_pixels{f', now {config.model.max_pixels:,}' if config.model.max_pixels else ''}), use a smaller model or screen{low}, or spread it over devices (model.max_memory)"
 
 def _trained_memory(adapter) -> str:
-    "What the weights that are trained take, if it is much; with LoRA it is little."
+    "Return in words how much memory the weights that are trained take; empty if it is less than a GiB, as with LoRA."
     n = sum(p.numel() for p in adapter.trainable_parameters())
     gib = n*BYTES_TRAINED/2**30
     if gib < 1: return ""

@@ -29,7 +29,7 @@ def as_tracks(
     what,        # a Session, an Episode, a Track, a TrackTable, or a list of such
     judge=None,  # function of (Action, Target): whether an action is this acceptable one; None: no verdicts
 ) -> list[Track]:
-    "The tracks of whatever was recorded. Raises TypeError for anything else."
+    "Return the tracks of a record. Raises TypeError for what is none."
     match what:
         case TrackTable(): return what.tracks
         case Track(): return [what]
@@ -65,7 +65,7 @@ class Inspector(anywidget.AnyWidget):
     heads = traitlets.List().tag(sync=True)         # its tracks
     title = traitlets.Unicode().tag(sync=True)      # over all
     at = traitlets.Int(0).tag(sync=True)            # the row that is shown; set it to go there
-    tags = traitlets.Dict().tag(sync=True)          # "run/episode#step": tags that somebody gave
+    tags = traitlets.Dict().tag(sync=True)          # "run/episode#step": its tags, in words
     can = traitlets.Dict().tag(sync=True)           # whether steps can be corrected, and an application played
     first_screen = traitlets.Bytes().tag(sync=True) # of the row that was shown first, as a file
     first_number = traitlets.Int(-1).tag(sync=True) # which screen that is; -1: none
@@ -97,17 +97,17 @@ class Inspector(anywidget.AnyWidget):
         if answer: answer(message)
 
     def _answer_screens(self, message: dict) -> None:
-        "Screens as they are stored; an empty file for one that is gone."
+        "Send screens as they are stored; an empty file for one that is gone."
         for n in _numbers(message, len(self.table.screens)):
             data = self.table.screen(n) or b""
             self.send(dict(screen=n, type=image_type(data)), [data])
 
     def _answer_thumbs(self, message: dict) -> None:
-        "Small pictures for the strip."
+        "Send small pictures for the strip."
         for n in _numbers(message, len(self.table.screens)): self.send(dict(thumb=n), [self.table.thumb(n) or b""])
 
     def _answer_detail(self, message: dict) -> None:
-        "Everything about one step."
+        "Send everything about one step."
         for n in _numbers(dict(numbers=[message.get("row")]), len(self.table)): self.send(dict(detail=n, value=self.table.detail(n)))
 
     # %% ../../nbs/01e_viz.inspector.ipynb #4ff13bec
@@ -172,7 +172,7 @@ class Inspector(anywidget.AnyWidget):
                        steps=[repr(a)[:200] for a in self.play.acts], size=[image.shape[1], image.shape[0]]), [_jpeg(image)])
 
     def _played(self, do: str, action: dict|None) -> np.ndarray:
-        "The screen after `do`: start, undo, or act. Raises SchemaError for what is no action."
+        "Return the screen after `do`: start, undo, or act. Raises SchemaError for what is no action."
         if do == "start": return self.play.start()
         if do == "undo": return self.play.undo()
         return self.play.act(from_dict(Action, action or {}))
@@ -206,13 +206,13 @@ class Inspector(anywidget.AnyWidget):
 # %% ../../nbs/01e_viz.inspector.ipynb #59547885
 
 def _numbers(message: dict, end: int) -> list[int]:
-    "The numbers below `end` that a message asks for."
+    "Return the numbers below `end` that a message asks for."
     return [n for n in message.get("numbers") or () if isinstance(n, int) and 0 <= n < end]
 
 # %% ../../nbs/01e_viz.inspector.ipynb #4ff13bec
 
 def _right_act(step: Step, action: Action, box) -> Target:
-    "`action` with `box`, or with the acceptable action of the record that it carries out."
+    "Return `action` with `box`, or with the acceptable action of the record that it carries out."
     if box is not None: return Target(action, tuple(box))
     def hit(t): return t.box and action.x is not None and t.box[0] <= action.x <= t.box[2] and t.box[1] <= action.y <= t.box[3]
     old = next((t for t in step.acceptable or () if t.action.type == action.type and hit(t)), None)
@@ -221,21 +221,21 @@ def _right_act(step: Step, action: Action, box) -> Target:
 # %% ../../nbs/01e_viz.inspector.ipynb #c30777a4
 
 def _box_of(numbers) -> tuple|None:
-    "A box from the browser's numbers. Raises SchemaError."
+    "Return a box from the browser's numbers; None without numbers. Raises SchemaError."
     if not numbers: return None
     if len(numbers) != 4 or not all(isinstance(v, (int, float)) for v in numbers):
         raise SchemaError(["box: give four numbers from 0 to 1: left, top, right, bottom"])
     return tuple(float(v) for v in numbers)
 
 def _field(problem: str) -> str:
-    "The form's field that a problem is about."
+    "Return the form's field that a problem is about."
     return next((f for f in ("box", "thought") if problem.startswith(f)), "action")
 
 # %% ../../nbs/01e_viz.inspector.ipynb #a5dbe0a5
 LIVE_QUALITY = 85 # of the JPEG frames that a player sees
 
 def _jpeg(image: np.ndarray) -> bytes:
-    "A frame for display."
+    "Return a frame as JPEG, for display."
     Image.fromarray(image).save(out := BytesIO(), "JPEG", quality=LIVE_QUALITY)
     return out.getvalue()
 

@@ -22,7 +22,7 @@ class MetricsTail:
         self.path, self.read, self.last = (path if path.suffix == ".jsonl" else path/"metrics.jsonl"), 0, b""  # bytes read, the last line
 
     def rows(self) -> list[dict]:
-        "New whole rows; all of them again if the file was written anew. Raises ValueError naming a line that is not JSON."
+        "Return new whole rows; all of them again if the file was written anew. Raises ValueError naming a line that is not JSON."
         if not self.path.exists(): return []
         with open(self.path, "rb") as f:
             f.seek(self.read - len(self.last))

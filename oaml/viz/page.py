@@ -22,7 +22,7 @@ from .tracks import TrackTable, image_type
 def finite_values(
     value, # plain values
 ):         # the same, None for NaN and infinities, which JSON does not have
-    "Plain values that JSON can hold."
+    "Return plain values that JSON can hold."
     if isinstance(value, dict): return {k: finite_values(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)): return [finite_values(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -30,7 +30,7 @@ def finite_values(
 def page_json(
     value, # plain values
 ) -> str:  # JSON without "<", and without the two line ends that JavaScript knows and JSON does not
-    "`value` as JSON that can stand inside a <script>."
+    "Return `value` as JSON that can stand inside a <script>."
     text = json.dumps(finite_values(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -69,7 +69,7 @@ def _base64(data: bytes|None) -> str: return base64.b64encode(data or b"").decod
 
 # %% ../../nbs/01d_viz.page.ipynb #030cc2c5
 def _page_state(table: TrackTable, types: list[str]) -> dict:
-    "What the page's script has instead of a kernel's model."
+    "Return what the page's script has instead of a kernel's model."
     name = hashlib.sha256(page_json([table.title, table.heads, len(table)]).encode()).hexdigest()[:16]
     return dict(rows=table.rows, heads=table.heads, title=table.title or table.summary(), at=table.opens, types=types,
                 comparing=table.opens > 0 and table.rows[table.opens].get("peer") is not None, page_id=f"oaml-{name}")
@@ -89,7 +89,7 @@ def page_parts(
     yield from _rest_parts(table)
 
 def _rest_parts(table: TrackTable):
-    "Details and small pictures, which the page can do without for a moment."
+    "Yield details and small pictures, which the page can do without for a moment."
     for row in range(len(table)): yield _block(f"d{row}", page_json(table.detail(row)), "application/json")
     for n in range(len(table.screens)): yield _block(f"t{n}", _base64(table.thumb(n)))
     yield "</body></html>\n"
@@ -105,7 +105,7 @@ def curves_page(
     curves: dict, # of each run: of each figure, its steps and values
     title: str="Training", # of the page
 ) -> str:
-    "Curves of trainings as one HTML page with everything inside."
+    "Return curves of trainings as one HTML page with everything inside."
     script = page_script()
     state = dict(curves=curves, title=title, page_id="oaml-curves")
     return (_PAGE.format(policy=escape(page_policy(script)), title=escape(title)) +
@@ -149,7 +149,8 @@ def save_page(
 _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif"}
 
 def _save_folder(table: TrackTable, folder: Path) -> tuple[Path, int]:
-    "The page as `folder`/index.html, with a file for each screen. Raises FileExistsError for a folder that is something else."
+    """Write the page as `folder`/index.html, with a file for each screen; return its path and the folder's bytes. Raises FileExistsError for a folder
+    that is something else."""
     page = folder/"index.html"
     ours = page.exists() and 'id="oaml"' in page.read_text(encoding="utf-8", errors="ignore")[:20_000]
     if folder.is_dir() and any(folder.iterdir()) and not ours:

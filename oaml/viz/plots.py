@@ -39,7 +39,7 @@ def smooth(
 BLUE, ORANGE, PALE = "#1f6fd6", "#e8710a", "#b9d2f3"
 
 def _axes(ax, width: float=5.5, height: float=3.):
-    "`ax`, or new axes of `width` by `height` inches, with the quiet look of all our plots."
+    "Return `ax`, or new axes of `width` by `height` inches, with the quiet look of all our plots."
     if ax is None:
         import matplotlib.pyplot as plt  # here: `import oaml` must not pay for it
         ax = plt.subplots(figsize=(width, height), dpi=80, layout="constrained")[1]
@@ -58,7 +58,7 @@ def loss_curve(
     half: int|None=None, # points averaged on each side of one; None takes SMOOTHED of all
     log: bool=False,     # logarithmic scale of the loss
 ):                      # the axes
-    "Training loss over steps, raw and smoothed, and the evaluation's loss where there is one."
+    "Plot training loss over steps, raw and smoothed, and the evaluation's loss where there is one."
     ax, (steps, losses) = _axes(ax), series(rows, "loss")
     ax.plot(steps, losses, color=PALE, linewidth=1)
     half = round(SMOOTHED * len(losses)) if half is None else half
@@ -94,7 +94,7 @@ def metric_curve(
 
 # %% ../../nbs/01b_viz.plots.ipynb #f89afe83
 def _speed(rows: list[dict]) -> list[dict]:
-    "Samples a second between each two rows. A resumed run may start its clock again: such a pair is left out."
+    "Return samples a second between each two rows. A resumed run may start its clock again: such a pair is left out."
     pairs = [(b, b["samples"] - a["samples"], b["seconds"] - a["seconds"]) for a, b in zip(rows, rows[1:])
              if all(r.get(k) is not None for r in (a, b) for k in ("samples", "seconds"))]
     return [{"step": b["step"], "samples/s": n / s} for b, n, s in pairs if n > 0 and s > 0]
@@ -103,7 +103,7 @@ def _speed(rows: list[dict]) -> list[dict]:
 def run_plot(
     rows: list[dict], # metrics, one dict a logging step
 ):                    # a matplotlib figure (in a script, close it with matplotlib.pyplot.close)
-    "Loss, learning rate, speed and the evaluation's figures of a run, side by side."
+    "Plot loss, learning rate, speed and the evaluation's figures of a run, side by side."
     import matplotlib.pyplot as plt
     evals = sorted({k for r in rows for k, v in r.items()
                     if k.startswith("eval_") and k != "eval_loss" and isinstance(v, (int, float))})
@@ -163,7 +163,7 @@ def results_table(
     rows: list[dict],               # results rows
     columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in Markdown
-    "`rows` as a Markdown table. Success shows with its interval, a null as –."
+    "Return `rows` as a Markdown table. Success shows with its interval, a null as –."
     names = columns or shown_columns(rows)
     def line(cells): return "| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
     rule = [":---" if n in TEXT_COLUMNS else "---:" for n in names]
@@ -174,7 +174,7 @@ def results_html(
     rows: list[dict],               # results rows
     columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in HTML
-    "`rows` as an HTML table, with a bar behind each success."
+    "Return `rows` as an HTML table, with a bar behind each success."
     names = columns or shown_columns(rows)
     def cell(n, r):
         side = "left" if n in TEXT_COLUMNS else "right"
@@ -191,7 +191,7 @@ def success_plot(
     label: str="agent", # the column that names the bars
     ax=None,            # matplotlib axes; None makes new ones
 ):                      # the axes
-    "Success of each row as a bar with its confidence interval, the first row on top; rows without success have none."
+    "Plot success of each row as a bar with its confidence interval, the first row on top; rows without success have none."
     ax = _axes(ax, 5.5, .8 + .35 * len(rows))
     ax.grid(False)
     for i, r in enumerate(rows):

@@ -30,7 +30,7 @@ def small(
     image: Image.Image|np.ndarray, # a picture, or its pixels: uint8 (height, width, 3)
     side: int|None=None,           # px: shrink the longer side to this, never enlarge; None keeps the size
 ) -> Image.Image:                  # the picture in at most 256 colours
-    "`image` as a notebook should store it."
+    "Return `image` as a notebook should store it."
     image = _picture(image).convert("RGB")
     if side: image.thumbnail((side, side), Image.Resampling.LANCZOS)
     return image.quantize(256, dither=Image.Dither.NONE)
@@ -45,7 +45,7 @@ SMALL_SIDE = 192        # px: on a screen whose short side is this, a unit is on
 
 # %% ../../nbs/01a_viz.screens.ipynb #c24f2667
 def _unit(size: tuple[int, int]) -> float:
-    "How many pixels a mark's unit has on a screen of `size`; at least 1."
+    "Return how many pixels a mark's unit has on a screen of `size`; at least 1."
     return max(1., (min(size) / SMALL_SIDE) ** .75)
 
 # %% ../../nbs/01a_viz.screens.ipynb #12264abd
@@ -65,7 +65,7 @@ def _disc(x, y, r): return ("pie", x, y, r, 0, 360)
 
 # %% ../../nbs/01a_viz.screens.ipynb #dd10b2e2
 def _arrow(x, y, x2, y2, u):
-    "A line with a head, from (x, y) to (x2, y2), for a unit of `u` pixels."
+    "Return the shapes of a line with a head, from (x, y) to (x2, y2), for a unit of `u` pixels."
     far = math.hypot(x2 - x, y2 - y)
     if far < 1: return []
     cx, cy, head = (x2 - x) / far, (y2 - y) / far, min(11 * u, far)
@@ -75,7 +75,7 @@ def _arrow(x, y, x2, y2, u):
 
 # %% ../../nbs/01a_viz.screens.ipynb #4c2550b7
 def _scroll_end(x, y, dx, dy, w, h, u):
-    "Where a scroll's arrow ends: as far as the scroll goes, at least 20 units, inside the screen if it can be."
+    "Return where a scroll's arrow ends: as far as the scroll goes, at least 20 units, inside the screen if it can be."
     far = math.hypot(dx * w, dy * h)
     if not far: return x, y
     long, edge = max(far, 20 * u), 3 * u
@@ -149,7 +149,7 @@ def _draw_shapes(draw, k, shapes, colour, halo):
 
 # %% ../../nbs/01a_viz.screens.ipynb #0c408793
 def _fit_text(text: str, face, width: float) -> str:
-    "`text` cut with an ellipsis to `width` pixels."
+    "Cut `text` with an ellipsis to `width` pixels."
     if face.getlength(text) <= width: return text
     fits = bisect(range(1, len(text)), width, key=lambda n: face.getlength(text[:n] + "…"))
     return text[:fits] + "…"
@@ -162,14 +162,14 @@ _SIGNS = {  # small drawings in a square of 10 by 10 units, centre at (0, 0)
     "answer": [("line", [(-3.4, -2), (3.4, -2)], 1.4), ("line", [(-3.4, 1.4), (1, 1.4)], 1.4)]}
 
 def _moved(shape: tuple, x: float, y: float, u: float) -> tuple:
-    "A shape of `_SIGNS` at (x, y) with `u` pixels to the unit."
+    "Return a shape of `_SIGNS` at (x, y) with `u` pixels to the unit."
     match shape:
         case ("line", points, width): return ("line", [(x + a*u, y + b*u) for a, b in points], width * u)
         case ("arc", a, b, r, *angles, width): return ("arc", x + a*u, y + b*u, r*u, *angles, width * u)
 
 # %% ../../nbs/01a_viz.screens.ipynb #31543696
 def _pill(draw, k, size, u, text, fill, ink, edge=PAPER, sign=None, caret=None):
-    "A rounded badge at the bottom centre: `sign`, then `text` in `ink` on `fill`, then a `caret` of that colour."
+    "Draw a rounded badge at the bottom centre: `sign`, then `text` in `ink` on `fill`, then a `caret` of that colour."
     w, h, face = *size, font(round(12 * u * k))
     tall, pad, lead = 18*u, 7*u, 13*u if sign else 0
     text = _fit_text(text, face, (w - 4*pad - lead) * k)
@@ -184,7 +184,7 @@ def _pill(draw, k, size, u, text, fill, ink, edge=PAPER, sign=None, caret=None):
 
 # %% ../../nbs/01a_viz.screens.ipynb #3f1a733c
 def _key_caps(draw, k, size, u, key, colour):
-    "The keys of a chord as caps in a row at the bottom centre, small enough to fit."
+    "Draw the keys of a chord as caps in a row at the bottom centre, small enough to fit."
     mods, last = split_chord(key)
     def width(name, u): return max(font(round(11.5*u*k), True).getlength(name) / k + 10*u, 18*u)
     def total(u): return sum(width(n, u) for n in (*mods, last)) + 9*u * len(mods)
@@ -203,11 +203,11 @@ def _key_caps(draw, k, size, u, key, colour):
 
 # %% ../../nbs/01a_viz.screens.ipynb #50c4537d
 def _one_line(text: str) -> str:
-    "Typed text on one line, its keys as signs."
+    "Return typed text on one line, its keys as signs."
     return text.replace("\n", "⏎").replace("\t", "⇥")
 
 def _badge(draw, k, size, u, action, colour):
-    "The badge of an `action` without a position."
+    "Draw the badge of an `action` without a position."
     match action.type:
         case "type": _pill(draw, k, size, u, _one_line(action.text), PAPER, INK, colour, caret=colour)
         case "open_app": _pill(draw, k, size, u, f"open {action.text}", colour, PAPER)
@@ -220,7 +220,7 @@ def _badge(draw, k, size, u, action, colour):
 
 # %% ../../nbs/01a_viz.screens.ipynb #2068ebcd
 def _box_px(box, size) -> list[float]:
-    "The box in pixels. ValueError unless it is (left, top, right, bottom) in [0, 1]."
+    "Return the box in pixels. Raises ValueError unless it is (left, top, right, bottom) in [0, 1]."
     x0, y0, x1, y1 = box
     if not (0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1):
         raise ValueError(f"box: {tuple(box)} is not (left, top, right, bottom) in fractions of the screen")
@@ -252,7 +252,7 @@ def draw_action(
 
 # %% ../../nbs/01a_viz.screens.ipynb #ebae23c9
 def _tag(draw, k, at, size, u, text, colour):
-    "A label at the upper left corner of the box `at` (pixels), moved so that it stays on the screen."
+    "Draw a label at the upper left corner of the box `at` (pixels), moved so that it stays on the screen."
     face, tall = font(round(8.5 * u * k), True), 11*u
     text = _fit_text(" ".join(text.split()), face, (size[0] - 8*u) * k)
     wide = face.getlength(text) / k + 6*u
@@ -278,7 +278,7 @@ def draw_boxes(
 
 # %% ../../nbs/01a_viz.screens.ipynb #13b4d9be
 def _wrap(text: str, face, width: float, most: int=4) -> list[str]:
-    "`text` broken into at most `most` lines of `width` pixels, at blanks if it can be; the rest is cut."
+    "Break `text` into at most `most` lines of `width` pixels, at blanks if it can be; the rest is cut."
     lines, words = [""], " ".join(text.splitlines()).split(" ")
     while words:
         word = words.pop(0)
@@ -302,7 +302,7 @@ def _scaled(image: Image.Image, scale: float) -> Image.Image:
 def _captioned(
     frame: Image.Image, # a picture
     head: str,          # before the text, in bold
-    text: str,          # under it
+    text: str,          # text under the picture
     note: str="",       # under that, in grey
     colour: str=INK     # of the head
 ) -> Image.Image:       # the picture with a thin frame, and a strip of text below
@@ -320,7 +320,7 @@ def _captioned(
 
 # %% ../../nbs/01a_viz.screens.ipynb #ed4db614
 def _grid(cells: list[Image.Image], columns: int, gap: int=10) -> Image.Image:
-    "Pictures in rows of `columns`, top edges in line."
+    "Return pictures in rows of `columns`, top edges in line."
     rows = [cells[i:i + columns] for i in range(0, len(cells), columns)]
     wide, talls = max(c.width for c in cells), [max(c.height for c in r) for r in rows]
     out = Image.new("RGB", (gap + (wide + gap) * min(columns, len(cells)), gap + sum(talls) + gap * len(rows)), PAPER)
@@ -338,7 +338,8 @@ def filmstrip(
     columns: int|None=None,                   # screens in a row; by default as many as fit on a page
     scale: float=1,                           # size of the screens, 1 = as they are
 ) -> Image.Image:                             # one picture in at most 256 colours, as a notebook should store it
-    "`images` side by side, each with its action drawn and its DSL text below."
+    """Return `images` side by side, each with its action drawn and its DSL text below. Raises ValueError without images or for another number of
+    actions."""
     if not images: raise ValueError("images: there are none")
     for name, given in (("actions", actions), ("captions", captions)):
         if given is not None and len(given) != len(images):
@@ -351,7 +352,7 @@ def filmstrip(
 
 # %% ../../nbs/01a_viz.screens.ipynb #0e191b28
 def _boxed(image: Image.Image, boxes) -> Image.Image:
-    "`image` with the right `boxes` in green."
+    "Return `image` with the right `boxes` in green."
     return _paint(image, lambda draw, k: [_draw_box(draw, k, b, image.size, _unit(image.size), RIGHT) for b in boxes])
 
 # %% ../../nbs/01a_viz.screens.ipynb #575a3f2c
@@ -360,7 +361,7 @@ def side_by_side(
     expected: Action|Target,  # the right action, with its box if it is a target
     predicted: Action,        # what the model did
 ) -> Image.Image:             # two pictures with their texts, RGB
-    "`expected` in green beside `predicted` in orange (red if it failed)."
+    "Return `expected` in green beside `predicted` in orange (red if it failed)."
     box = expected.box if isinstance(expected, Target) else None
     right = expected.action if isinstance(expected, Target) else expected
     backed = _boxed(image, [box] if box else [])
@@ -390,12 +391,12 @@ def step_image(
 # %% ../../nbs/01a_viz.screens.ipynb #ba8f5028
 @patch
 def _repr_png_(self: Step):
-    "The step's screen with its mark; nothing without a screenshot."
+    "Return the step's screen with its mark; None without a screenshot."
     return None if self.observation.image_path is None else _png(step_image(self, STEP_SIDE))
 
 # %% ../../nbs/01a_viz.screens.ipynb #e8dafec7
 def _headed(image: Image.Image, title: str, note: str) -> Image.Image:
-    "`image` under a `title` in bold, wrapped, with a `note` in grey."
+    "Return `image` under a `title` in bold, wrapped, with a `note` in grey."
     bold, face = font(14, True), font(12)
     lines = _wrap(title, bold, image.width - 20)
     top = 8 + 18 * len(lines) + (16 if note else 0)
@@ -425,6 +426,6 @@ def episode_image(
 # %% ../../nbs/01a_viz.screens.ipynb #9a522784
 @patch
 def _repr_png_(self: Episode):
-    "The episode's filmstrip; nothing if a screenshot is missing from the record."
+    "Return the episode's filmstrip; None if a screenshot is missing from the record."
     if not self.steps or any(s.observation.image_path is None for s in self.steps[:MAX_FRAMES]): return None
     return _png(episode_image(self))

@@ -25,7 +25,7 @@ from .screens import marks
 @dataclass
 class StepNotes:
     "What is known about a step besides its record."
-    right: bool|None=None           # whether the action was an acceptable one; None: nobody knows
+    right: bool|None=None           # whether the action was an acceptable one; None: unknown
     seconds: float|None=None        # how long the answer took
     screen: bytes|None=None         # the screenshot as a PNG, where the record names no file
 
@@ -57,7 +57,7 @@ class Track:
 
 # %% ../../nbs/01c_viz.tracks.ipynb #02d9925c
 def session_tracks(
-    sessions: list[Session],  # recorded by anyone
+    sessions: list[Session],  # sessions recorded by any program or person
     judge: Callable[[Action, Target], bool]|None=None, # whether an action is this acceptable one; None: no verdicts
     run: str="",              # whose actions these are
     python: str="",           # code that gives an episode again, with {session} and {episode} to be filled in
@@ -70,7 +70,7 @@ def session_tracks(
 
 # %% ../../nbs/01c_viz.tracks.ipynb #7f98fb70
 def cut_tracks(
-    tracks: list[Track], # in order
+    tracks: list[Track], # tracks in order
     start: int=0,        # the first step that stays, counted over all tracks
     stop: int|None=None, # the first that goes again; None: all stay
 ) -> list[Track]:        # those with a step left
@@ -88,7 +88,7 @@ def cut_tracks(
 _BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 
 def _screen_bytes(step: Step, notes: StepNotes) -> bytes|None:
-    "The stored screenshot as a file that a browser shows; None without one, or if the file is gone or broken."
+    "Return the stored screenshot as a file that a browser shows; None without one, or if the file is gone or broken."
     path = step.observation.image_path
     try: data = notes.screen if notes.screen is not None else Path(path).read_bytes() if path else None
     except OSError: return None
@@ -103,12 +103,12 @@ def image_type(
 
 # %% ../../nbs/01c_viz.tracks.ipynb #50656995
 def _screen_size(step: Step, notes: StepNotes) -> tuple[int, int]:
-    "Width and height in pixels, from the record or the head of the file; 4:3 if nobody knows."
+    "Return width and height in pixels, from the record or the head of the file; 4:3 if they are unknown."
     size, path = (step.observation.meta or {}).get("size"), step.observation.image_path
     if isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size): return tuple(size)
     if not (notes.screen or path): return 640, 480
     try: return picture_size(notes.screen or path)
-    except Exception: return 640, 480  # no picture, which whoever opens it hears
+    except Exception: return 640, 480  # no picture, which opening it says
 
 # %% ../../nbs/01c_viz.tracks.ipynb #b609d553
 MAX_ROW_TEXT = 160 # characters of a step's text in a row
@@ -117,17 +117,17 @@ MAX_GOAL = 400     # characters of a goal in the head of a track
 def _cut(text: str, most: int) -> str: return text if len(text) <= most else text[:most] + "…"
 
 def _dsl(action: Action) -> str:
-    "The action as text, a failed one with its reason."
+    "Return the action as text, a failed one with its reason."
     return repr(action)
 
 def _mark_data(action: Action, size: tuple[int, int]) -> list:
-    "The shapes of an action's mark, numbers rounded to a tenth of a pixel."
+    "Return the shapes of an action's mark, numbers rounded to a tenth of a pixel."
     def plain(v): return round(v, 1) if isinstance(v, (int, float)) else [plain(p) for p in v] if isinstance(v, (list, tuple)) else v
     return [plain(shape) for shape in marks(action, size)]
 
 # %% ../../nbs/01c_viz.tracks.ipynb #d20912ce
 def _step_row(step: Step, notes: StepNotes, screen: int|None, track: int, number: int) -> dict:
-    "What the list, the strip and the drawing need of a step, at once."
+    "Return what the list, the strip and the drawing need of a step, at once."
     size, act = _screen_size(step, notes), step.action
     boxes = [list(b) for b in dict.fromkeys(b for t in step.acceptable or () for b in (t.box, t.to_box) if b)]
     return dict(track=track, n=number, screen=screen, size=list(size), type=act.type, text=_cut(_dsl(act), MAX_ROW_TEXT),
@@ -136,14 +136,14 @@ def _step_row(step: Step, notes: StepNotes, screen: int|None, track: int, number
 
 # %% ../../nbs/01c_viz.tracks.ipynb #7c23470f
 def _target_data(target: Target) -> dict:
-    "An acceptable action as plain data."
+    "Return an acceptable action as plain data."
     return dict(text=_dsl(target.action), box=target.box and list(target.box), role=target.role, name=target.name)
 
 def step_detail(
     track: Track, # one that holds it
     k: int,       # which of its steps, from 0
 ) -> dict:        # plain values, JSON only
-    "Everything about a step: texts whole, prompt, answer, tokens, elements, heat map, data, and code that gives it again."
+    "Return everything about a step: texts whole, prompt, answer, tokens, elements, heat map, data, and code that gives it again."
     step, notes = track.episode.steps[k], track.notes[k]
     meta = dict(step.observation.meta or {})
     raw = step.action.raw or {}
@@ -201,7 +201,7 @@ class TrackTable:
         self._pair()
 
     def _number(self, step: Step, notes: StepNotes) -> int|None:
-        "The number of a step's screen; equal for equal files, hashes or bytes."
+        "Return the number of a step's screen; equal for equal files, hashes or bytes; None without a screen."
         known = (step.observation.meta or {}).get("hash")
         name = notes.screen or (known if isinstance(known, str) else None) or step.observation.image_path
         if not name: return None
@@ -250,13 +250,13 @@ class TrackTable:
     def detail(self,
         row: int, # which, from 0
     ) -> dict:    # see `step_detail`
-        "Everything about the step of a row."
+        "Return everything about the step of a row."
         track, k = self.places[row]
         return step_detail(self.tracks[track], k)
 
     # %% ../../nbs/01c_viz.tracks.ipynb #f6c27942
     def summary(self) -> str:
-        "In a line: episodes, steps, and how many of those that were judged are wrong."
+        "Summarise in a line: episodes, steps, and how many of those that were judged are wrong."
         judged = Counter(r["right"] for r in self.rows)
         known = judged[True] + judged[False]
         wrong = f", {judged[False]} of {known} judged steps wrong" if known else ""
@@ -265,19 +265,19 @@ class TrackTable:
 
 # %% ../../nbs/01c_viz.tracks.ipynb #f0fe8107
 def _boxes(step: Step) -> list[tuple]:
-    "The boxes of what is known on a step's screen: elements, and what was right to act on."
+    "Return the boxes of what is known on a step's screen: elements, and what was right to act on."
     elements = (step.observation.meta or {}).get("elements") or []
     return [tuple(e["box"]) for e in elements if e.get("box")] + [b for t in step.acceptable or () for b in (t.box, t.to_box) if b]
 
 def _box_at(boxes: list[tuple], x: float|None, y: float|None) -> tuple|None:
-    "The smallest of `boxes` that holds a place; None if none does."
+    "Return the smallest of `boxes` that holds a place; None if none does."
     held = [b for b in boxes if x is not None and b[0] <= x <= b[2] and b[1] <= y <= b[3]]
     return min(held, key=lambda b: (b[2] - b[0])*(b[3] - b[1]), default=None)
 
 def same_target(
     a: Step, # of one run
     b: Step, # of another
-) -> bool:   # False where nobody knows what lies there
+) -> bool:   # False where it is unknown what lies there
     "Return whether two steps do the same to the same thing: two clicks in one button's box, wherever in it."
     acts, boxes = (a.action, b.action), _boxes(a) + _boxes(b)
     if any(len({getattr(act, k) for act in acts}) > 1 for k in ("type", "text", "key", "dx", "dy")): return False

@@ -98,7 +98,7 @@ class TrainingView(anywidget.AnyWidget):
         return curves_page(self.curves, self.title)
 
 def _run_name(run: str|os.PathLike, runs: tuple) -> str:
-    "The shortest name that tells a run from the others: its folder's, or the whole path."
+    "Return the shortest name that tells a run from the others: its folder's, or the whole path."
     def name(r): return (Path(r).parent if Path(r).suffix == ".jsonl" else Path(r)).resolve().name
     return name(run) if [name(r) for r in runs].count(name(run)) == 1 else str(run)
 
