@@ -319,8 +319,9 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
 def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elements, left) -> list[Element]:
     "Return fewer of several: those with exactly the words, those that have the goal's other values, those that can be pressed."
     def prefer(found, test): return [e for e in found if test(e)] or found
-    if len(found) > 1 and thing.name: found = prefer(found, lambda e: e.name == fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)}))
-    if len(found) > 1 and thing.name: found = prefer(found, lambda e: words_of(e.name) == words_of(fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})))
+    counted = holes(thing.name) and any(w.isdigit() for w in words_of(re.sub(r"\{\w+\}", " ", thing.name)))  # "3. {ticket}": which number one has says nothing of another
+    if len(found) > 1 and thing.name and not counted: found = prefer(found, lambda e: e.name == fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)}))
+    if len(found) > 1 and thing.name and not counted: found = prefer(found, lambda e: words_of(e.name) == words_of(fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})))
     if len(found) > 1 and not thing.name and thing.role in FIELDS: found = prefer(found, lambda e: e.focused)
     for value in left:
         if len(found) > 1: found = prefer(found, lambda e: has_words(" ".join((e.name, e.value)), value))
