@@ -34,7 +34,11 @@ def demonstration(
     k: int,      # number of the demonstration
 ) -> Demonstration|None: # None: its goal held before anything was done
     "Return a demonstration of an oracle."
-    device, steps = shown_steps(app, family, DEMONSTRATION_SEED + k, DEMONSTRATION_SIZES[k % len(DEMONSTRATION_SIZES)])
+    size = DEMONSTRATION_SIZES[k % len(DEMONSTRATION_SIZES)]
+    try: device, steps = shown_steps(app, family, DEMONSTRATION_SEED + k, size)
+    except ValueError:
+        if size is None: raise
+        device, steps = shown_steps(app, family, DEMONSTRATION_SEED + k, None)  # a world with many bars has no room in a low window
     try: return in_words(device.goal.text, steps) if steps else None
     except SchemaError: return None  # nothing but DONE
 
