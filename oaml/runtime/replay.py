@@ -331,7 +331,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
 # %% ../../nbs/14d_runtime.replay.ipynb #e94e0686
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
-MORE = ("more", "menu", "more actions", "options")   # captions behind which there are more
+MORE = ("more", "menu", "more actions", "options", "toggle navigation", "navigation", "main menu", "open menu")   # captions behind which there are more
 _POPPED = ("menuitem", "option")
 BUSY = ("loading", "saving", "sending", "working", "please wait", "syncing", "updating") # words that will be gone
 MAX_WAITS, MAX_DETOUR = 6, 8
@@ -714,7 +714,7 @@ class Replay:
         for _ in range(MAX_DETOUR):
             way = self._way(tried)
             if way is None: return None
-            tried.add((way.role, way.name, "" if way.role == "tab" else page_title(self.screen)))
+            tried.add(self._place_of(way))
             yield from self._press(way)
             if (e := here()) is not None: return e
             if (e := (yield from self._scroll_for(here))) is not None: return e
@@ -775,7 +775,7 @@ class Replay:
             for _ in range(30):
                 r = region()
                 if r is None: return
-                still = r.name, *_spots(self.screen)
+                still = direction, r.name, *_spots(self.screen)
                 if r.value == ("100" if direction > 0 else "0") or not r.value and still in self._still: break
                 x, y = (r.box[0]+r.box[2])/2, (r.box[1]+r.box[3])/2
                 before = self.screen
@@ -811,18 +811,23 @@ class Replay:
     def _way(self, tried: set) -> Element|None:
         "Return where else to look: what the goal names, more of a menu, other tabs, a way back; None if all were tried."
         title = page_title(self.screen)
-        def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
+        def fresh(e): return self._place_of(e) not in tried and not e.disabled and not e.selected and e.name
         said = [self.values.get(k, "") for k in self.values] + self.left
         places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
         if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
         named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
         page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
-        more = [e for e in places if e.role == "button" and any(words_of(e.name) == words_of(w) for w in MORE)]
+        more = [e for e in places + [e for e in self.screen if e.role == "generic" and fresh(e)] if e.role in ("button", "generic") and any(words_of(e.name) == words_of(w) for w in MORE)]
         tabs = [e for e in places if e.role == "tab"]
         out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
         beside = [] if self._edited else self._beside_shown(places)
         spoken = [e for e in beside if all(any(w == g or same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
         return next(iter(page + named + spoken + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
+
+    def _place_of(self, e: Element) -> tuple:
+        "Return what a way is known by once it was tried: its name and page, and of several of a name its place too."
+        alike = sum((o.role, o.name) == (e.role, e.name) for o in self.screen) > 1
+        return e.role, e.name, "" if e.role == "tab" else page_title(self.screen), e.box if alike else None
 
     def _beside_shown(self, places: Sequence[Element]) -> list[Element]:
         "Return what stands in one row or column with something that was pressed to look behind it: other pages of the same kind."
