@@ -128,7 +128,7 @@ MAX_WAITING = 256 # questions that wait; further ones are refused
 @dataclass(frozen=True)
 class Question:
     "What waits for the model."
-    request: ChatRequest
+    request: ChatRequest                 # checked, its pictures fitted
     answer: Future                       # of a `Written`
     grown: Callable[[str], None]|None    # told the answer so far; None: nobody waits for it
 
