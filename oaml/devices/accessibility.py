@@ -82,19 +82,19 @@ def _as_label(e: Element) -> Element: return Element("label", e.name, e.box) if 
 def _cut(box: Box, region: Box) -> Box: return max(box[0], region[0]), max(box[1], region[1]), min(box[2], region[2]), min(box[3], region[3])
 
 def _middle(box: Box, region: Box) -> tuple[int, int]:
-    "The middle of what shows, pixels of the display."
+    "Return the middle of what shows of a box, in pixels of the display."
     x0, y0, x1, y1 = _cut(box, region)
     return (x0 + x1)//2, (y0 + y1)//2
 
 def _visible(box: Box, region: Box) -> tuple[float, ...]|None:
-    "A box as fractions of the region; None if nothing of it is inside."
+    "Return a box as fractions of the region; None if nothing of it is inside."
     x0, y0, x1, y1 = _cut(box, region)
     if x1 <= x0 or y1 <= y0: return None
     (left, top, right, bottom) = region
     return (x0 - left)/(right - left), (y0 - top)/(bottom - top), (x1 - left)/(right - left), (y1 - top)/(bottom - top)
 
 def _value(node: AccessibleNode, role: str) -> str:
-    "What stands in a field, dots for a password; what a list has chosen."
+    "Return what stands in a field, dots for a password, or what a list has chosen."
     if node.role == "password text": return DOT*len(node.text)
     if role == "combobox": return next((n.name for n in _all_of(node) if n is not node and n.name and n.has("selected")), node.text)
     return node.text if role in _FIELDS else ""
@@ -127,7 +127,7 @@ class AccessibilityBus:
         return unwrap_msg(link.send_and_get_reply(message, timeout=ANSWER_S))
 
     def _ask(self, at: tuple[str, str], interface: str, method: str, signature: str|None=None, body: tuple=()) -> tuple:
-        "What a thing answers."
+        "Call a method of an accessible thing, and return its answer."
         from jeepney import DBusAddress, new_method_call
         return self._answer(self._link, new_method_call(DBusAddress(at[1], at[0], f"org.a11y.atspi.{interface}"), method, signature, body))
 
@@ -182,7 +182,7 @@ class AccessibilityBus:
         return tuple(found)
 
 def _bus_error() -> type[Exception]:
-    "What jeepney raises for a refusal."
+    "Return the class of the error that jeepney raises for a refusal."
     from jeepney.wrappers import DBusErrorResponse
     return DBusErrorResponse
 

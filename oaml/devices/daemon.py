@@ -672,7 +672,7 @@ def _guarded(route: ServiceRoute, access: Access):
     return Route(route.path, _endpoint(route, access), methods=[route.method])
 
 def _methods_there(app: Any, request: Any) -> str:
-    "What may be asked of a request's address, by all routes that it fits."
+    "Return the methods that a request's address takes, by all routes that it fits."
     from starlette.routing import Match
     return ", ".join(sorted({m for r in app.routes if r.matches(request.scope)[0] != Match.NONE for m in r.methods}))
 

@@ -197,14 +197,14 @@ class DesktopDevice:
 
     @contextmanager
     def _in_x(self) -> Iterator[None]:
-        "What the display says when it cannot, in words."
+        "Raise DeviceError, in words, where the display or a window is gone."
         from Xlib.error import ConnectionClosedError, XError
         try: yield
         except ConnectionClosedError as e: raise DeviceError(f"desktop: {self.display_name} is gone: {e}") from None
         except XError as e: raise DeviceError(f"desktop: a window went away in the middle: {e}") from None
 
     def _grab(self) -> np.ndarray:
-        "The pixels of the box."
+        "Return the pixels of the box, with what lies over the window painted over. Raises DeviceError for a picture of another size."
         (left, top, _, _), (width, height) = self.box, self.size
         shot = self._shots.grab(dict(left=left, top=top, width=width, height=height))
         image = np.frombuffer(shot.bgra, np.uint8).reshape(shot.height, shot.width, 4)[..., 2::-1].copy()

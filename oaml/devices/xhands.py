@@ -135,12 +135,12 @@ class XHands:
 
     # %% ../../nbs/04v_devices.xhands.ipynb #594bcdfd
     def _rows(self) -> list[Sequence[int]]:
-        "The keyboard as it is now."
+        "Return the keyboard's keysyms as they are now, a row for each key."
         info = self.display.display.info
         return self.display.get_keyboard_mapping(info.min_keycode, info.max_keycode - info.min_keycode + 1)
 
     def _find(self, keysym: int, rows: list[Sequence[int]]) -> tuple[int, bool]|None:
-        "The key of a keysym and whether with shift; None if the layout has none. Keys without a character are the same in all groups."
+        "Return the key of a keysym and whether with shift; None if the layout has none. Keys without a character are the same in all groups."
         if keysym in self.lent: return self.lent[keysym], False
         group = 0 if keysym >= 0xff00 and keysym < _UNICODE else self.root.query_pointer().mask >> _GROUP_BITS & 3
         found = find_key(keysym, rows, group) if group < 2 else None  # the table has no more than two groups

@@ -34,7 +34,7 @@ class XWindows:
         self.display, self.root = display, display.screen().root
 
     def _property(self, window, name: str):
-        "The value of a property; None if there is none."
+        "Return the value of a property; None if there is none."
         from Xlib import X
         found = window.get_full_property(self.display.get_atom(name), X.AnyPropertyType)
         return found and found.value

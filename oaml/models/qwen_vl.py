@@ -434,7 +434,7 @@ class QwenVLAdapter(BaseVLMAdapter):
 
     def _finish(self, inputs: dict[str, Tensor], images: list[int], max_new_tokens: int, temperature: float, seed: int, top_p: float=1.,
                 grown: Callable[[int, list[int]], None]|None=None) -> list[list[int]]:
-        "The ids that follow each encoded chat; `images` says how many each has, and `grown` is told each one's ids so far."
+        "Generate the ids that follow each encoded chat; `images` says how many pictures each has, and `grown` is told each one's ids so far."
         most = None if temperature else self.answers_at_once(inputs, max_new_tokens)  # what is drawn depends on the batch
         sampling = dict(do_sample=True, temperature=temperature, top_p=top_p, top_k=0) if temperature else \
             dict(do_sample=False, temperature=None, top_p=None, top_k=None)

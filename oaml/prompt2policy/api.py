@@ -562,7 +562,7 @@ def in_trash(
     except RecordError: return False
 
 def _refuse_code(cases: Sequence[StartSessionRequest]):
-    "A person's own environment is a module that is imported, or a page or file that is opened: by the command of that machine alone, never for whoever reaches the page."
+    "Raise Refusal for a person's own environment, which is imported or opened here: only a command on this machine may do that, no request from a page."
     own = next((c.env_id for c in cases if ":" in c.env_id and not c.env_id.startswith("gui:")), None)
     if own: raise Refusal(422, f"env: {own!r} names a module, a page or a file, and none is opened from here; start it by oaml p2p run --env {own}")
 

@@ -393,7 +393,7 @@ class SentenceGoal:
 def page_source(
     env_id: str, # page:URL or html:FILE
 ) -> dict[str, str]: # url or html, as `PageDevice` takes it
-    "What is opened. Raises EngineError for what is no address, or a file that cannot be read."
+    "Return what a page is opened from. Raises EngineError for what is no address, or a file that cannot be read."
     kind, _, name = env_id.partition(":")
     if kind == "page":
         if urlsplit(name).scheme in ("http", "https") and urlsplit(name).hostname: return dict(url=name)
@@ -404,7 +404,7 @@ def page_source(
 
 @lru_cache(None)
 def _chromium() -> Chromium:
-    "The browser of this process. Raises EngineError that says what to install."
+    "Return the browser of this process. Raises EngineError that says what to install."
     if problem := missing_browser(): raise EngineError(problem)
     return Chromium()
 
@@ -437,7 +437,7 @@ class GoalPage(PageDevice):
         return frame
 
     def solved(self) -> bool:
-        "False, always: `knows` says that it means nothing."
+        "Return False always; `knows` says that it means nothing."
         return False
 
     @property
@@ -468,7 +468,7 @@ class GuiEngine:
     def goals_of(self,
         env_id: str, # such as gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat for an application of one's own
     ) -> tuple[str, tuple[str, ...]]: # the application's name, goal families
-        "What an environment consists of; of a page, itself and the sentence. Raises EngineError."
+        "Return an application's name and its families of goals; of a page, itself and the sentence. Raises EngineError for an unknown application or family, or a page that cannot be opened."
         if is_page(env_id):
             page_source(env_id)  # raises for one that cannot be opened
             return env_id, (SentenceGoal.family,)
@@ -483,7 +483,7 @@ class GuiEngine:
         env_id: str,         # such as gui:login
         goal: str|None=None, # of a page: what is asked of it; applications draw their own
     ) -> EpisodeDriver:
-        "Raises EngineError for an unknown application or family of goals, a page that cannot be opened, or one without a goal."
+        "Make the driver of an environment. Raises EngineError for an unknown application or family of goals, a page that cannot be opened or has no goal, or an application that is given one."
         name, goals = self.goals_of(env_id)
         if is_page(env_id) and not goal: raise EngineError(f"{env_id}: a page has no goals of its own; say what is asked of it (goal)")
         if not is_page(env_id) and goal: raise EngineError(f"{env_id}: draws its own goals; leave out {goal!r}")
@@ -493,7 +493,7 @@ class GuiEngine:
     def describe(self,
         env_id: str, # such as gui:login
     ) -> EnvInfo:
-        "What observations and actions look like, and two of the goals; of a page, what is on it."
+        "Describe observations and actions, and two of the goals; of a page, what is on it. Raises EngineError as `goals_of` does."
         name, goals = self.goals_of(env_id)
         common = dict(env_id=env_id, engine="gui", info_keys=["step", "effect"], observation=_GUI_FORM, action=_GUI_ACTION)
         if is_page(env_id): return _describe_page(env_id, common)
@@ -530,7 +530,7 @@ _GUI_ACTION = ('{"type": "click", "x": 0.5, "y": 0.5}, {"type": "type", "text": 
 _PAGE_LINES = 60  # elements of a page that are named to an author
 
 def _describe_page(env_id: str, common: dict) -> EnvInfo:
-    "What is on a page when it is opened, as a reward's author and the elicitor need it."
+    "Describe what is on a page when it is opened, for a reward's author and the elicitor; without a browser, what to install."
     if problem := missing_browser(): return EnvInfo(**common, available=False, missing=problem)
     page = GoalPage(env_id, "look")
     try: elements = page.reset(0).elements

@@ -57,7 +57,7 @@ class RecordedPlay:
     def stored(self,
         agent: str, # name of the agent that acted
     ) -> Trajectory:
-        "The episode, with the truth about it."
+        "Return the episode, with the truth about it."
         known = {name: float(name in self.moments) for name in _moments(self.driver.device)}
         return Trajectory(agent, self.driver.seed or 0, self.steps, GuiEngine().truth(self.driver) | known)
 
@@ -127,7 +127,7 @@ def play_agent(
     draw: bool=False, # keep the screens
     **kwargs,        # of the environment
 ) -> RecordedPlay:   # at its end
-    "An episode of a known agent."
+    "Play an episode of a known agent."
     driver, act = GuiEngine().make(env_id, **kwargs), gui_agents(env_id)[agent]
     driver.reset(seed, draw=draw)
     play = RecordedPlay(driver, draw)

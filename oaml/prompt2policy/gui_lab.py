@@ -92,7 +92,7 @@ def open_practice(
     config: TrainConfig, # of the training: names the environment
     start: Any,          # of `practice_starts`
 ) -> EpisodeDriver:      # on a device of its own
-    "An episode that stands where attempts begin."
+    "Open an episode that stands where attempts begin."
     from oaml.runtime.rollouts import open_start
     if not is_page(config.env_id): return open_start(start)
     driver = GuiEngine().make(config.env_id, **config.env_kwargs)
@@ -103,7 +103,7 @@ def written_reward(
     reward: JailedReward, # in its jail
     config: TrainConfig,  # of the training
 ) -> Callable[[Any], float]: # a `runtime.rollouts.Rollout` -> its total
-    "What `play_groups` takes as a reward. It raises RewardError."
+    "Return a function that `play_groups` takes as a reward. It raises RewardError."
     def paid(rollout) -> float:
         play = RecordedPlay(open_practice(config, rollout.start))
         for step in rollout.steps: play.act(step.action)
@@ -325,7 +325,7 @@ class GuiLab(TriesRewardOnSteps):
         self.env_kwargs = dict(goal=config.prompt) if self.page else {}
 
     def preset(self) -> TrainConfig:
-        "A few updates."
+        "Return a config of a few updates."
         return env_preset(self.env.env_id).model_copy(update=dict(env_kwargs=self.env_kwargs))
 
     def check_config(self,
@@ -340,7 +340,7 @@ class GuiLab(TriesRewardOnSteps):
         return episodes_of_agents(self.env.env_id, KNOWN_PAGE if self.page else KNOWN_EACH, **self.env_kwargs)
 
     def _first(self, *agents: str) -> list[Trajectory]:
-        "The first episode of each of these agents that acts here."
+        "Return the first episode of each of these agents that acts here."
         by_agent = {e.agent: e for e in self.known[::-1]}
         return [by_agent[a] for a in agents if a in by_agent]
 
@@ -350,7 +350,7 @@ class GuiLab(TriesRewardOnSteps):
     def replay(self,
         code: str, # a reward that was tried
     ) -> tuple[list[ReplayRow], str|None]: # the best paid first; the oracle does the task, and on a page nobody is known to
-        "What it pays the known agents."
+        "Return what a reward pays the known agents."
         with JailedReward(code) as reward: return replay_reward(reward, self.known), None if self.page else "oracle"
 
     def trials(self) -> list[dict]:
@@ -360,7 +360,7 @@ class GuiLab(TriesRewardOnSteps):
     def study(self,
         code: str, # a judge that was tried
     ) -> JudgeStudy|None:
-        "It beside what the application knows of the known agents' episodes: whether their goals were reached. A page knows nothing."
+        "Compare a judge with what the application knows of the known agents' episodes: whether their goals were reached. None for a page, which knows nothing."
         return None if self.page else study_gui_judge(code, self.known, lambda e: bool(e.truth["success"]))
 
     def train(self,

@@ -98,7 +98,7 @@ def action_form(
     then: str="",      # where to go; {id} is what came back; "": stay
     sure: str="",      # what is asked before it is sent; "": nothing
 ) -> FT:
-    "A form that sends JSON to a route and shows its refusal."
+    "Return a form that sends JSON to a route and shows its refusal."
     return Form(*fields, Button(text, type="submit"), Output(role="status"), data_method=method, data_api=path, data_next=then, data_sure=sure)
 
 def form_field(
@@ -147,7 +147,7 @@ def found_sessions(
     sessions: Sequence[SessionDetail], # in order
     word: str="",                      # that each has; "": any
 ) -> list[SessionDetail]:
-    "The sessions that have a word in what the table shows of them."
+    "Return the sessions that have a word in what the table shows of them."
     def text(s): return " ".join((s.session_id, s.alias, s.prompt, s.env_id, "stale" if s.stale else s.status, kind_text(s.llm), day_text(s.created_at), *s.tags))
     return [s for s in sessions if word.casefold() in text(s).casefold()]
 
@@ -288,7 +288,7 @@ def film_view(
     run_id: str,       # of it
     text: str,         # what it shows
 ) -> FT:
-    "A film that a click stops, at its first picture, and starts again; who asks for less motion finds it stopped."
+    "Return a film that a click stops, at its first picture, and starts again; it begins stopped for people who ask for less motion."
     src = f"/film/{session_id}/{iteration_id}/{run_id}"
     return Button(Img(src=src, alt=text, loading="lazy"), type="button", data_film=src, title=f"{text}: press to stop and to play", cls="film")
 
@@ -509,7 +509,7 @@ def _session_page(service: P2PService, session_id: str) -> bytes:
                      action_form("DELETE", path, text="Put into the trash", then="/trash"), labels_form("sessions", session_id, shown))
 
 def _film(service: P2PService, session_id: str, iteration_id: str, run_id: str, still: bool) -> bytes:
-    "A run's film, or its first picture. Raises Refusal, 404."
+    "Return a run's film, or its first picture. Raises Refusal, 404, if there is none."
     try: iteration = service.session(session_id).get_iteration(iteration_id)
     except RecordError as e: raise Refusal(404, str(e)) from None
     run = next((r for r in iteration.runs() if r.iteration_id == run_id), None) if iteration else None

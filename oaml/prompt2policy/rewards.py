@@ -195,7 +195,7 @@ def draw_latex(
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #761ea055
 @lru_cache(1)
 def reward_templates() -> tuple[RewardTemplateInfo, ...]:
-    "The rewards that ship with oaml, with what they say about themselves; a jail reads them once. Raises JailError where there is none."
+    "Return the rewards that ship with oaml, with what they say about themselves, read once in a jail. Raises JailError where there is no jail."
     found = []
     with Jail() as jail:
         for name, path in _template_paths().items():

@@ -7,7 +7,7 @@ __all__ = ['DEMONSTRATION_SEED', 'DEMONSTRATION_SIZES', 'demonstration', 'WorldL
 
 # %% ../../nbs/14h_runtime.lessons.ipynb #5cae4123
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from random import Random
 
@@ -91,7 +91,11 @@ class WorldLessons:
     ) -> list[dict]:          # `config.screens_per_episode` samples
         "Return screens of one episode, each with its conversation. A pure function of its arguments."
         app, rng = self.world_of(seed) if app == "worlds" else app, Random(f"lesson:{app}:{seed}")
-        device, steps = walk_enough(app, seed, config, rng)
+        try: device, steps = walk_enough(app, seed, config, rng)
+        except ValueError:
+            if config.size is None: raise
+            rng = Random(f"lesson:{app}:{seed}")
+            device, steps = walk_enough(app, seed, replace(config, size=None), rng)  # this world has no room in so small a window
         goal = device.goal
         shown = self.shown(app, goal.family, goal.text, page_title(steps[0][1]), rng)
         return [lesson(device, step, goal.text, shown, config) for step in pick(steps, config.screens_per_episode, rng)]

@@ -514,7 +514,7 @@ class Replay:
 
     # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
     def _lacks(self, k: int) -> str:
-        "What step `k` cannot do without and neither this goal nor a screen tells, in words; empty if there is no such thing."
+        "Return what step `k` needs and neither this goal nor a screen tells, in words; empty if nothing is missing."
         step = self.steps[k]
         if step.source == "unknown" and step.do == "answer": return f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found"
         if step.source == "unknown": return f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it"
@@ -656,7 +656,7 @@ class Replay:
         return bool({*words_of(step.what.name), *undone_words(step.what.name)} & {*goal_words(self.goal), *undone_words(self.goal)} - _MARKS)
 
     def _states(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-        "A button that offers to undo what a press was to bring, if the goal speaks of that: it is so already."
+        "Return the one button that offers to undo what a press was to bring, if the goal speaks of that: it is so already. Empty if there is none, or more than one."
         name = step.what.name
         if step.do != "press" or step.leads or step.what.role not in ("button", "menuitem") or not name or holes(name) or self._usable(step, elements): return []
         if not self._speaks_of(step): return []
@@ -1119,7 +1119,7 @@ BROWSED = ("tab", "link", "listitem", "treeitem") # what is pressed to see what 
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 def _marks_of(step: StepWords, elements: Sequence[Element]) -> list[Element]:
-    "What shows that a button's deed was done, when it is said with the button's word: Starred, of Star."
+    "Return the elements that show that a button's deed was done, in words that begin as the button's do: Starred, of Star."
     lines = [c.split(" ", 2)[1:] for c in step.changes if c.startswith(("+ text", "+ status")) and not holes(c)]
     marks = [line for line in lines if any(w.startswith(v) for w in words_of(line[1]) for v in words_of(step.what.name) if len(v) > 2)]
     return [e for e in elements if [e.role, e.name] in marks]

@@ -53,7 +53,7 @@ def step_in_words(
     action: Action,              # chosen
     elements: Sequence[Element], # of the screen before it
 ) -> str:                        # such as "press the button 'Save'"
-    "What an action does, in words."
+    "Say in words what an action does."
     deed = _DEEDS[action.type]
     if action.type == "failed": return f"halt: {_reason(action)}"
     if action.text is not None: return f"{deed} {action.text!r}"
@@ -131,18 +131,18 @@ class PersonsDevice:
         raise DeviceError("a secret was not typed: what has the keys is not among the elements that can be read here, so pictures of it could not be painted over")
 
     def read_elements(self) -> tuple[Element, ...]:
-        "What is on the screen, without secrets."
+        "Return what is on the screen, without secrets."
         with self._in_plain_words(): self.read = tuple(map(self._without, self.device.read_elements()))
         return self.read
 
     def _plain(self, text: str) -> str:
-        "A text with the names of secrets in their places."
+        "Return a text with the names of secrets in their places."
         for name, forms, _ in self._forms: text = forms.sub(f"{{{name}}}", text) if text else text
         return text
 
     @contextmanager
     def _in_plain_words(self) -> Iterator[None]:
-        "What the device says when it fails, without secrets."
+        "Raise the device's error without the secrets in its words."
         try: yield
         except DeviceError as e: words, error = self._plain(str(e)), e
         else: return
@@ -150,7 +150,7 @@ class PersonsDevice:
         raise DeviceError(words)  # not beside the error, which holds the secret
 
     def _without(self, e: Element) -> Element:
-        "An element without secrets; the dots of one are as many as its name has characters."
+        "Return an element without secrets; the dots of one are as many as its name in braces has characters."
         value = self._plain(e.value)
         for name, _, secret in self._forms if value else ():
             if value == DOT*len(secret): value = DOT*len(f"{{{name}}}")
@@ -158,7 +158,7 @@ class PersonsDevice:
         return replace(e, name=self._plain(e.name), value=value)
 
     def _hidden(self, frame: Frame) -> Frame:
-        "A frame without secrets: those who show one are painted over."
+        "Return a frame without secrets: elements that show one are painted over."
         frame, self._log = replace(frame, log=(*self._log, *frame.log)), ()
         if not self.secrets: return frame
         elements = frame.elements or self.device.read_elements()
@@ -190,14 +190,14 @@ class PersonsDevice:
         return _halt(f"the {ROLE_WORDS.get(on.role, on.role)} {on.name!r} {'does not stand still' if len(alike) == 1 else 'is no longer there'}; it was not pressed")
 
 def _forms(secret: str) -> re.Pattern:
-    "A secret as a page may show it: as it is, in an address, in its source, in capitals, cut short."
+    "Return a pattern of a secret as a page may show it: as it is, in an address, in its source, in capitals, cut short."
     cut = (re.escape(secret[:k]) + "…" for k in range(len(secret) - 1, 2, -1))
     return re.compile("|".join([*map(re.escape, sorted({secret, quote(secret, safe=""), quote_plus(secret), escape(secret)}, key=len, reverse=True)), *cut]), re.I)
 
 # %% ../../nbs/18p_scripts.act.ipynb #d42ada1a
 
 def _painted_over(image: np.ndarray, boxes: list[tuple[float, ...]]) -> np.ndarray:
-    "The picture with these places grey."
+    "Return the picture with these boxes grey."
     if not boxes or not image.size: return image
     image, (h, w) = np.array(image), image.shape[:2]
     for x0, y0, x1, y1 in boxes: image[max(0, int(y0*h)):int(np.ceil(y1*h)), max(0, int(x0*w)):int(np.ceil(x1*w))] = 96
@@ -254,7 +254,7 @@ def _halt(reason: str) -> Action: return Action("failed", raw=dict(text="", reas
 def elements_of(
     driver: EpisodeDriver, # in an episode
 ) -> tuple[Element, ...]:  # empty: the device has no tree
-    "What is on the screen now."
+    "Return what is on the screen now."
     read = getattr(driver.device, "read_elements", None)
     return driver.frame.elements or (read() if read else ())
 

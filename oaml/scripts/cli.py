@@ -27,7 +27,7 @@ from .commands import add_command, fail_command, function_at
 _TEXTS = {"--goal", "--expected", "--set", "--secret"} # options whose values are no paths; a config knows which of its keys are
 
 def _with_home(option: str, argument: str) -> str:
-    "An argument behind `option` (or another argument), with the home folder for `~`."
+    "Return an argument behind `option` (or another argument), with the home folder for `~` unless the option takes a text."
     name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return argument if _TEXTS & {option, name} else name + equals + os.path.expanduser(value)
 
@@ -67,7 +67,7 @@ def oaml_command(
     """
 
 def _group(name: str, words: str) -> typer.Typer:
-    "A group of commands below `oaml`."
+    "Add a group of commands below `oaml`, and return it."
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help=words)
     app.add_typer(group, name=name)
     return group
@@ -106,7 +106,7 @@ def _trained(result: Any, given: dict) -> str:
     return f"{result.status} at step {result.step}" + (f"; the model is in {result.agent}" if result.agent else "")
 
 def _rounds(rows: list[dict], given: dict) -> str:
-    "A line for each round of DAgger."
+    "Return a line for each round of DAgger."
     return "\n".join(f"round {r['round']}: " + ("not measured" if r.get("success") is None else f"success {r['success']:.1%}") for r in rows)
 
 pretrain_command = add_command(app, "pretrain", "scripts.stages:pretrain", arguments="recipe", extra="train", also=_BROWSER, overrides="--set", says=_trained)
@@ -164,7 +164,7 @@ def _collected(sessions: list, given: dict) -> str:
     return f"{len(episodes)} episodes of {len(sessions)} tasks, {sum(len(e.steps) for e in episodes)} steps in {given['out']}"
 
 def _measured(rows: list[dict], given: dict) -> str:
-    "The rows, and where they are."
+    "Return the rows as a table, and where they are."
     table = function_at("viz.plots:results_table")(rows, ("app", "goal_family", "agent", "episodes", "success"))
     return f"{table}\n\n{len(rows)} rows in {given['out']}"
 
@@ -191,7 +191,7 @@ data = _group("data", """**Sessions** in others' formats, and back.
 the extra `hf`.""")
 
 def _validated(found: tuple[int, int, list[str]], given: dict) -> tuple[str, int]:
-    "What is wrong line by line, what is right, and 1 if anything is wrong."
+    "Return what is wrong line by line and how much is right, and the exit code: 1 if anything is wrong."
     records, steps, wrong = found
     return "\n".join([*wrong, f"{records} records with {steps} steps are right" + (f", {len(wrong)} lines are not" if wrong else "")]), int(bool(wrong))
 
@@ -219,6 +219,6 @@ p2p_export = add_command(p2p, "export", "scripts.p2p:export_run", arguments="run
 
 # %% ../../nbs/18i_scripts.cli.ipynb #84698db6
 def main():
-    "The command's entry point."
+    "Run the command `oaml`."
     app()
 

@@ -63,20 +63,20 @@ _COMMENT = re.compile(r"""(?:[^"'#]|"[^"]*"|'[^']*')*#(.*)""")
 
 @cache
 def _source(module: str) -> str:
-    "The text of a module below oaml."
+    "Return the text of a module below oaml."
     return Path(oaml.__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8") + "\n"
 
 def _comments(head: list[str]) -> dict[int, str]:
-    "The comment of each line of a function's head, counted from 1."
+    "Return the comment of each line of a function's head, counted from 1."
     return {k: m[1].strip() for k, line in enumerate(head, 1) if (m := _COMMENT.match(line))}
 
 def _value(default: ast.expr|None) -> Any:
-    "What a literal is."
+    "Return the value of a literal; `...` if there is no default, COMPUTED if it is no literal."
     try: return ... if default is None else ast.literal_eval(default)
     except ValueError: return COMPUTED
 
 def _kinds(annotation: ast.expr|None) -> tuple[str, ...]:
-    "The types between the bars of an annotation."
+    "Return the types between the bars of an annotation."
     if isinstance(annotation, ast.BinOp): return _kinds(annotation.left) + _kinds(annotation.right)
     return (ast.unparse(annotation).split("[")[0],) if annotation else ()
 
@@ -183,7 +183,7 @@ _READERS = dict(Sequence="scripts.commands:by_commas", tuple="devices.serve:scre
 _OF_CALLERS = {"say", "progress"}  # parameters for Python: who is told, and whether bars are drawn
 
 def _first_of(p: SourceParameter, table: Mapping[str, Any]) -> Any:
-    "The entry of a parameter's first type that has one; None for text."
+    "Return the entry of a parameter's first type that has one; None for text, or if no type has one."
     return None if _TEXT & {*p.kinds} else next((table[k] for k in p.kinds if k in table), None)
 
 def command_option(
@@ -205,7 +205,7 @@ def command_option(
 
 # %% ../../nbs/18t_scripts.commands.ipynb #38b8eea6
 def _reader(p: SourceParameter, flag: str|None=None, read: str|None=None, form: str|None=None, **settings) -> Callable[[Any], Any]:
-    "What makes the function's value of what was typed."
+    "Return a function that makes a parameter's value of what was typed."
     place = read or _first_of(p, _READERS)
     named = dict(option=flag or f"--{p.name.replace('_', '-')}", **dict(form=form) if form else {}) if "dict" in p.kinds else {}
     return lambda value: value if place is None or value is None else function_at(place)(value, **named)
@@ -242,7 +242,7 @@ def add_command(
     return group.command(name)(run)
 
 def _help_of(doc: str, extra: str|None) -> str:
-    "A docstring without what it raises, which is for Python, and with what it needs."
+    "Return a docstring without what it raises, which is for Python, and with the extra that it needs."
     return re.sub(r"(?:^|(?<=\s))Raises .*?(?=\n\n|\Z)", "", doc, flags=re.S).strip() + (f"\n\nNeeds the extra `{extra}`." if extra else "")
 
 def _say_result(result: Any, values: dict, says: Callable[[Any, dict], Any]|str|None):

@@ -114,7 +114,7 @@ def show_once(
     return rows, body
 
 def _film_html(shown: list[tuple[Demonstration, Episode]], again: Episode) -> str:
-    "What was shown of a kind of goal, the file about it, and the episode in which it was done again."
+    "Return as HTML what was shown of a kind of goal, the file about it, and the episode in which it was done again."
     demonstration, episode = next((d, e) for d, e in shown if e.workflow_id == again.workflow_id)
     strip = embedded(filmstrip([s.observation.image() for s in episode.steps], episode.actions, columns=4), episode.goal)
     return (f"<h3>Shown</h3><p>{escape(episode.goal)}</p>{strip}<details><summary>What is kept of it</summary><pre>{escape(to_yaml(demonstration))}</pre></details>"
@@ -166,7 +166,7 @@ def screens_for(
 
 # %% ../../nbs/18h_scripts.demo.ipynb #de300007
 def _sized(out: Path, app: str, screens: int|None, minutes: float, times: dict, say) -> TrainingConfig:
-    "The run's config: that of the run that was begun, or one with as many screens as `minutes` take here."
+    "Return the run's config: that of the run that was begun, or one with `screens`, or as many as `minutes` take here. Raises ValueError if the folder has a run that is no demo."
     config = demo_config(out, screens, app)
     if screens: return config
     if (out/"config.yaml").exists():

@@ -91,7 +91,7 @@ def predict(
     return action
 
 def _dumped_elements(path: str|os.PathLike, size: tuple[int, int]) -> tuple[Element, ...]:
-    "The elements in a view hierarchy's file. Raises OSError, or ValueError that names it."
+    "Read the elements in a view hierarchy's file. Raises OSError, or ValueError that names it."
     try: return from_xml(Path(path).read_text(encoding="utf-8"), size)
     except ValueError as e: raise ValueError(f"tree: {path}: {e}") from None
 

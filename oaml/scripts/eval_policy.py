@@ -91,7 +91,7 @@ def eval_policy(
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #c7361560
 def _hosted_options(agent: str, out: str|os.PathLike|None, resume: bool, options: dict) -> dict:
-    "What `load_hosted` is given. Raises ValueError for options that `agent` does not have."
+    "Return the options that `load_hosted` is given. Raises ValueError for options that `agent` does not have."
     given = {k: v for k, v in options.items() if v is not None} | ({"resume": True} if resume else {})
     if given and not is_hosted(model_name(agent)):
         raise ValueError(f"{next(iter(given))}: is for hosted models (anthropic:MODEL, openai:MODEL), not for {agent!r}")
@@ -128,13 +128,13 @@ def _on_real_apps(agent: str, shots: int, sets: int, split: str, apps: list[str]
     return rows
 
 def _known_suite(name: str) -> Suite:
-    "The suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
+    "Load the suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
     there = (*SUITES, MINIWOB_SUITE, REAL_APPS_SUITE)
     if name not in there: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(there)}")
     return load_suite(name)
 
 def _episodes_to_copy(folder: str|os.PathLike|None) -> list[Episode]|None:
-    "The episodes in a folder of sessions. Raises ValueError if one is of a seed that agents are measured on."
+    "Load the episodes in a folder of sessions; None without a folder. Raises ValueError if one is of a seed that agents are measured on."
     if folder is None: return None
     episodes = [e for s in load_sessions(folder, check_screens=False) for e in s.episodes]
     seeds = [seed for e in episodes if (seed := (e.meta or {}).get("seed")) is not None]
@@ -170,7 +170,7 @@ def write_results(
     rows: list[dict],      # results rows
     path: str|os.PathLike, # a JSON file, replaced
 ):
-    "The rows as JSON, whole or not at all. The episodes of a former evaluation that lie beside it are removed."
+    "Write the rows as JSON, whole or not at all, in place of a former evaluation and the episodes that lie beside it."
     for suffix in EPISODES: beside_results(path, suffix).unlink(missing_ok=True)
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
 
@@ -179,7 +179,7 @@ def beside_results(
     results: str|os.PathLike, # a results file
     suffix: str,              # of what belongs to it, such as ".answers"
 ) -> Path:
-    "The path of something that belongs to a results file."
+    "Return the path of something that belongs to a results file."
     return Path(results).with_name(Path(results).name.removesuffix(".json") + suffix)
 
 EPISODES = ".episodes.jsonl", ".outcomes.jsonl" # behind the name of a results file; the second is of older versions
@@ -201,7 +201,7 @@ def results_words(
             + (f"\nStep by step: oaml inspect {out}" if episodes_path(out).exists() else ""))
 
 def _spent(row: dict) -> str:
-    "What a hosted model used, by its last results row; nothing for others."
+    "Say what a hosted model used, by its last results row; nothing for others."
     if row.get("input_tokens") is None: return ""
     cost = "at unknown prices" if row["cost"] is None else f"${row['cost']:.4f}"
     return f"\n{row['input_tokens']:,} tokens read ({row['cached_tokens']:,} cached), {row['output_tokens']:,} written, {cost}"

@@ -42,7 +42,7 @@ def session_request(
     criteria: str="",         # what counts: a file of lines, or the lines; see `oaml p2p criteria`. Not given: the model says it
     env_kwargs: str="",       # arguments of gymnasium's environment as JSON, such as '{"terminate_when_unhealthy": false}'
 ) -> StartSessionRequest:
-    "What a shell's line asks for. Raises ValueError that names the option."
+    "Return the request that a shell's line makes. Raises ValueError that names the option."
     try: lab_of(env)
     except ValueError as e: raise ValueError(str(e).replace(f"env: {env!r}", f"--env {env}:")) from None
     kind, _, model = llm.partition(":")
@@ -53,7 +53,7 @@ def session_request(
     except ValidationError as e: raise ValueError(f"p2p run: {record_problem(e, StartSessionRequest)}") from None
 
 def _criteria_lines(given: str) -> str:
-    "The lines of a file, or those that were given; read once, so that a line that is none is refused here."
+    "Return the lines of a file, or those that were given. Raises ValueError for what is no file and no line, and for a line that cannot be read."
     if not given: return ""
     path = Path(given)
     text = given if ":" in given and not path.is_file() else read_text_file(path) if path.is_file() else None
@@ -74,7 +74,7 @@ PROGRESS_S = 15.  # seconds between two lines about what is going on
 def progress_text(
     session: SessionRecord, # that runs
 ) -> str:                   # "" if it does not run
-    "What it is doing: iteration, stage, steps and last return of each seed, time left, what was asked of models, the newest film."
+    "Say what a session is doing: iteration, stage, steps and last return of each seed, time left, what was asked of models, the newest film."
     p = session_progress(session)
     if p.status != "running": return ""
     seeds = [f"{r.run_id} {r.steps:,} of {r.total:,} steps" + ("" if r.mean_return is None else f" (return {number(r.mean_return)})") for r in p.runs] if p.stage == "trains" else []
@@ -117,7 +117,7 @@ def result_text(
 def verdict_text(
     judgment: JudgmentResult, # of an iteration
 ) -> str:
-    "A verdict as a table of its criteria, and what stands behind it."
+    "Return a verdict as a table of its criteria, and what stands behind it."
     rows = [dict(criterion=c.title, met={"met": "yes", "unmet": "NO"}.get(c.verdict, c.verdict), value=number(c.value), interval="–" if c.low is None else f"{number(c.low)} to {number(c.high)}", wanted=c.wanted) for c in judgment.criteria]
     score = "none" if judgment.intent_score is None else f"{judgment.intent_score:.2f}" + (f" ({judgment.low:.2f} to {judgment.high:.2f})" if judgment.low is not None else "")
     said = [f"score of the judge: {score}, {'confirmed' if judgment.confirmed else 'not confirmed'} on new episodes", judgment.looked, judgment.agreement]
@@ -126,7 +126,7 @@ def verdict_text(
 def last_verdict(
     session: SessionRecord, # of any state
 ) -> str:                   # "" if nothing was judged
-    "The verdict on the session's best iteration, with its name."
+    "Return the verdict on the session's best iteration, with its name."
     best = best_entry(session_lineage(session))
     if best is None: return ""
     it = IterationRecord(session.path/best.iteration)

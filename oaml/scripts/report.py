@@ -32,7 +32,7 @@ def embedded(
     return f'<img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
 
 def _figure_image(figure) -> Image.Image:
-    "A matplotlib figure as a picture; the figure is closed."
+    "Return a matplotlib figure as a picture, and close the figure."
     import matplotlib.pyplot as plt
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight")
@@ -82,7 +82,7 @@ def figures_html(
     return f"<table class=figures><thead><tr><th>figure{agents}</tr></thead><tbody>{''.join(line(*one) for one in shown)}</tbody></table>"
 
 def _intervals(names: list[str], reports: list[list[Report]]) -> list[str]:
-    "A line for each agent: its step accuracy with Wilson's 95% interval and counts."
+    "Return a line for each agent on each application: its step accuracy with Wilson's 95% interval and counts."
     out = []
     for name, mine in zip(names, reports):
         for r in mine:
@@ -104,7 +104,7 @@ table{border-collapse:collapse;font-size:13px}td,th{padding:.25em .6em}.wide{ove
 
 # %% ../../nbs/18g_scripts.report.ipynb #6c5b59a1
 def _line_html(episode: Episode, link: str|None) -> str:
-    "A row of the list of episodes."
+    "Return a row of the list of episodes."
     seed = f'<a href="{escape(link, quote=True)}">{episode.seed}</a>' if link else episode.seed
     mark = '<span class="right">✓ right</span>' if episode.success else '<span class="wrong">✗ wrong</span>'
     return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(episode)}<td class="goal">{escape(episode.goal)}</tr>'
@@ -117,7 +117,7 @@ def _count_html(episodes: list[Episode]) -> str:
     return f"{count(to_do)} succeeded{apart}"
 
 def _episodes_html(report: Report, links: dict) -> str:
-    "An agent's episodes on one application: all in a list, a success and a failure as pictures, if they can where something was to do."
+    "Return an agent's episodes on one application: all in a list, a success and a failure as pictures, if they can where something was to do."
     lines = "".join(_line_html(e, links.get((e.app, e.seed))) for e in report.played)
     to_do = sorted(report.played, key=lambda e: e.presatisfied)  # first those whose goal did not hold before
     shown = [next((e for e in to_do if e.success == success), None) for success in (True, False)]

@@ -56,7 +56,7 @@ NEAR_REACH = .25 # shares of the screen, within which the planted reward pays so
 def near_target_reward(
     rollout: Rollout, # played to its end
 ) -> float:           # 0 to 1, mean over its steps
-    "An exploit planted for gallery.rft: clicks near a target of the oracle's way are paid, whether or not anything comes of them."
+    "Pay for clicks near a target of the oracle's way, whether or not anything comes of them: an exploit planted for gallery.rft."
     way = [(a.x, a.y) for a in play_oracle(open_start(rollout.start).device) if a.x is not None]
     places = [(s.action.x, s.action.y) for s in rollout.steps]
     far = [1. if x is None else min((math.dist((x, y), target) for target in way), default=1.) for x, y in places]
@@ -67,7 +67,7 @@ RFT_REWARDS = dict(success=success_reward, near_target=near_target_reward)
 def load_reward(
     name: str, # of `RFT_REWARDS` or `GUI_REWARDS`, or `module:name` for a function of yours
 ) -> Callable:
-    "A reward. A module's code is run, as in any import. Raises ValueError for a name that is none."
+    "Load a reward. A module's code is run, as in any import. Raises ValueError for a name that is none."
     if found := (RFT_REWARDS | GUI_REWARDS).get(name): return found
     module, colon, function = name.partition(":")
     if not colon: raise ValueError(f"rft.rewards: {name!r} is none of {', '.join(RFT_REWARDS | GUI_REWARDS)}, nor module:name")
@@ -86,7 +86,7 @@ def of_answers(
 def rollout_reward(
     weights: dict[str, float], # of `rft.rewards`; those of answers are for data alone
 ) -> Callable[[Rollout], float]:
-    "What a rollout is paid: the weighted sum, or success alone if none is given. Raises ValueError."
+    "Return the function that pays a rollout: the weighted sum, or success alone if none is given. Raises ValueError for a name that is no reward."
     paid = {name: (f, w) for name, w in weights.items() if not of_answers(f := load_reward(name))} or dict(success=(success_reward, 1.))
     if [w for _, w in paid.values()] == [1.]: return paid.popitem()[1][0]
     def weighted(rollout): return sum(w*f(rollout) for f, w in paid.values())
@@ -97,7 +97,7 @@ def answer_reward(
     weights: dict[str, float], # of `rft.rewards`; those of rollouts are for worlds alone
     dialect: str,              # in which answers are written
 ) -> WeightedReward:
-    "What answers to recorded steps are paid: the weighted sum, or half for the type and half for all of the action. Raises ValueError."
+    "Return what pays answers to recorded steps: the weighted sum, or half for the type and half for all of the action. Raises ValueError for a name that is no reward."
     found = {name: f for name in weights if of_answers(f := load_reward(name))}
     if not found: return WeightedReward(dict(action_type_check=.5, action_args_check=.5), dialect=dialect)
     return WeightedReward({name: weights[name] for name in found}, found, dialect=dialect)
@@ -147,7 +147,7 @@ def recorded_source(
 def rollout_manifest(
     config: TrainingConfig, # its rft section
 ) -> dict:
-    "What a run's data is made from: with other starts, or other records, a run is not resumed."
+    "Return what a run's data is made from: with other starts, or other records, a run is not resumed."
     r, of_data = config.rft, recorded_groups(config)
     worlds = dict(apps=list(r.apps), first_seed=r.first_seed, starts=r.starts) if of_data < r.groups_per_update else {}
     return worlds | (dict(data=recorded_episodes(config.data.path)[1]) if of_data else {}) | model_manifest(config)
@@ -174,7 +174,7 @@ def rft_evaluate(
 def paired_figures(
     pairs: list[tuple[bool, bool]], # success before and after, of each episode
 ) -> dict:
-    """What was gained and lost, a 95% interval of the difference, and McNemar's exact p: how likely a split as uneven as that of
+    """Return what was gained and lost, a 95% interval of the difference, and McNemar's exact p: how likely a split as uneven as that of
     gained and lost is by chance. None where there are no episodes."""
     n, gained, lost = len(pairs), sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
     if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None, p=None)
@@ -257,7 +257,7 @@ class RftTrainer(Trainer):
 
     # %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
     def log_row(self):
-        "A row for the last update; a warning where reward rises and success does not."
+        "Write a row for the last update, and warn where reward rises and success does not."
         c = self.cursor
         row = dict(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples, seconds=round(c.seconds, 3))
         row |= update_row(self.played, self.learnt)
@@ -300,7 +300,7 @@ def update_row(
     played: dict,  # the trainer's `played`: since the last row
     learnt: dict,  # the trainer's `learnt`: in the last update
 ) -> dict:         # figures by name; None where there is nothing to divide by
-    "What the updates since the last row have to say."
+    "Return the figures of the updates since the last row."
     new, ages = played["new"], played["ages"]
     share = lambda name, of: new[name]/new[of] if new[of] else None
     ends = {f"ended_{why}": share(f"ended_{why}", "rollouts") for why in ("done", "steps", "circles")}
@@ -322,7 +322,7 @@ REWARD_WITHOUT_SUCCESS = "from step {step} on the reward has risen and success h
 def actor_weights(
     actor,  # a snapshot: a `LightNano`, or an adapter
 ) -> bytes: # safetensors
-    "An actor's weights that training changes, for another process: of a LoRA model the adapter's alone."
+    "Return an actor's weights that training changes, for another process: of a LoRA model the adapter's alone."
     import torch
     from safetensors.torch import save
     arrays = getattr(actor, "weights", None)
@@ -333,7 +333,7 @@ def load_actor(
     adapter,     # of the same model; takes the weights
     data: bytes, # from `actor_weights`
 ):               # a snapshot
-    "What draws with these weights. Raises ValueError for those of another model."
+    "Load weights, and return what draws with them. Raises ValueError for those of another model."
     from safetensors.torch import load
     adapter.master_weights()  # as the learner's are: in fewer bits they would draw otherwise than it learns
     found = adapter.model.load_state_dict(load(data), strict=False)
@@ -379,7 +379,7 @@ def rft_worker(
 # %% ../../nbs/18k_scripts.rft.ipynb #bc8c1ff0
 @lru_cache(maxsize=1)
 def _engine_learner(config: str) -> tuple:
-    "The model and the rules of a worker, by the learner's config."
+    "Load the model and the rules of a worker, by the learner's config."
     config = TrainingConfig.model_validate_json(config)
     fmt = config.prompt.prompt_format()
     return load_learner(config, fmt), rollout_source(config, fmt)
@@ -397,7 +397,7 @@ def play_start(
     limit: int|None, # steps of a rollout from there
     seed: int,       # sampling seed
 ) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
-    "What a worker of an engine does: it plays one group."
+    "Play one group, as a worker of an engine does."
     with _LOADING: source, actor = _engine_learner(config)[1], own_actor(_engine_actor(config, weights))
     return pack_groups(play_groups(actor, [start_from_json(start)], source.fmt, source.play, seed, version, source.reward, lambda s: limit))
 
@@ -427,7 +427,7 @@ def practice_sources(
     fmt: PromptFormat,          # of the policy
     engine: Executor|None=None, # as of `rollout_source`
 ) -> tuple[RolloutSource|None, GroupSource]: # what plays in worlds, if anything does; where the groups of an update come from
-    "The sources of a run: worlds, recorded data, or both. Raises ValueError for an engine that would have nothing to play."
+    "Return the sources of a run: worlds, recorded data, or both. Raises ValueError for an engine that would have nothing to play."
     r, of_data = config.rft, recorded_groups(config)
     data = recorded_source(config, fmt) if of_data else None
     if of_data == r.groups_per_update:

@@ -197,7 +197,7 @@ class _RowRun:
         self.halts, self.why, self.ended, self.turn = 0, "", "", threading.Lock()  # why no more rows are begun, and a key of CODES for it
 
     def next(self) -> Row|None:
-        "The next row to do; None: there is none, or the run is over."
+        "Take the next row to do; None if there is none, or the run is over."
         with self.turn: return self.left.pop(0) if self.left and not self.ended else None
 
     def stop(self, why: str, ended: str):
@@ -250,7 +250,7 @@ class _RowWorker:
             return self._do(row)
 
     def _before(self, row: Row, device: PersonsDevice, step: int, words: str):
-        "What comes before each action: it is written down, and the bar moves."
+        "Write down an action before it is done, and show it on the bar. Raises KeyboardInterrupt if the run was stopped."
         if self.run.ended == "stopped": raise KeyboardInterrupt
         self.run.record.note(row, device.goal.text, step, words)
         self.run.bar.set_postfix_str(f"row {row.number}: {words}"[:60])

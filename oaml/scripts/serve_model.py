@@ -45,7 +45,7 @@ DATA_URL = "data:image/"
 def sample_of(
     body: dict,  # of a request for a chat completion
 ) -> dict:       # {"images": [PIL images], "messages": [...]}
-    "The sample that is asked about. Raises ValueError naming the field."
+    "Return the sample that is asked about. Raises ValueError naming the field."
     if body.get("n") not in (None, 1): raise ValueError("n: is not offered; ask again instead")
     for key, asked in NOT_OFFERED.items():
         if body.get(key, asked) not in (None, asked, False): raise ValueError(f"{key}: is not offered; leave it out")
@@ -58,13 +58,13 @@ def sample_of(
 NOT_OFFERED = dict(response_format=None, tools=None, logprobs=None, logit_bias=None, presence_penalty=0, frequency_penalty=0) # and the value that asks for nothing
 
 def _role(message: dict, i: int) -> str:
-    "A message's role. Raises ValueError."
+    "Return a message's role. Raises ValueError for one that is unknown."
     role = "system" if message.get("role") == "developer" else message.get("role")
     if role in CHAT_ROLES: return role
     raise ValueError(f"messages[{i}].role: {role!r} is none of {', '.join(CHAT_ROLES)}")
 
 def _parts(content, where: str) -> tuple[str, list[Image.Image]]:
-    "The text and the pictures of a message. Raises ValueError."
+    "Return the text and the pictures of a message. Raises ValueError naming the part that is neither."
     if isinstance(content, str): return content, []
     if not isinstance(content, list): raise ValueError(f"{where}: is neither a text nor a list of parts")
     texts, images = [], []
@@ -76,7 +76,7 @@ def _parts(content, where: str) -> tuple[str, list[Image.Image]]:
     return "\n".join(texts), images
 
 def _picture(url: str, where: str) -> Image.Image:
-    "The picture in a `data:` address. Raises ValueError."
+    "Return the picture in a `data:` address. Raises ValueError for another address, or what is no picture."
     if not url.startswith(DATA_URL): raise ValueError(f"{where}: only {DATA_URL}...;base64, is read, nothing is fetched")
     try: data = base64.b64decode(url.partition(",")[2], validate=True)
     except ValueError as e: raise ValueError(f"{where}: is no picture ({e})") from None
@@ -97,7 +97,7 @@ class ChatRequest:
 MAX_STOPS = 4 # texts, as at OpenAI
 
 def _number(body: dict, key: str, default, kinds, low: float, high: float):
-    "A number of a request. Raises ValueError naming it."
+    "Return a number of a request. Raises ValueError naming it."
     value = default if body.get(key) is None else body[key]
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         raise ValueError(f"{key}: {value!r} is " + (f"not in [{low:g}, {high:g}]" if high < 2**31 else f"no whole number, {low:g} and more"))
@@ -114,7 +114,7 @@ def chat_request(
     policy: AgentPolicy, # whose model is asked; it fits pictures to the sizes that the model was trained on
     longest: int=MAX_ANSWER, # tokens of an answer, at most
 ) -> ChatRequest:
-    "A checked request, its pictures unpacked and fitted. Raises ValueError naming a field."
+    "Check a request, and return it with its pictures unpacked and fitted. Raises ValueError naming a field."
     key = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     most = _number(body, key, longest, int, 1, 2**31)
     drawing = _number(body, "temperature", 0., (int, float), 0, 2), _number(body, "top_p", 1., (int, float), 1e-6, 1), _number(body, "seed", 0, int, 0, 2**63)
@@ -128,7 +128,7 @@ MAX_WAITING = 256 # questions that wait; further ones are refused
 @dataclass(frozen=True)
 class Question:
     "What waits for the model."
-    request: ChatRequest
+    request: ChatRequest                 # checked, its pictures fitted
     answer: Future                       # of a `Written`
     grown: Callable[[str], None]|None    # told the answer so far; None: nobody waits for it
 
@@ -161,7 +161,7 @@ class BatchedModel:
         return answer
 
     def _next(self) -> list[Question]:
-        "The first that waits, and all that are drawn as it is; nothing when all is over."
+        "Wait for questions, and take the first and those that are drawn as it is; nothing when all is over."
         with self.ready:
             self.ready.wait_for(lambda: self.closed or self.waiting)
             if self.closed: return []
@@ -209,11 +209,11 @@ class ModelServer:
         self.unpacking.shutdown(wait=False, cancel_futures=True)
 
     async def list_models(self, request) -> dict:
-        "The models that there are: this one."
+        "List the models that there are: this one."
         return dict(object="list", data=[self.card])
 
     async def show_model(self, request) -> dict:
-        "What a model is called, and how it was asked in training. Raises Refusal."
+        "Return what a model is called, and how it was asked in training. Raises Refusal for another one."
         return self._find(request.path_params["model"])
 
     async def complete_chat(self, request):
@@ -258,7 +258,7 @@ def model_server(
     screens: Sequence[tuple[int, int]]=(), # sizes that it was trained on; pictures of others are fitted
     longest: int=MAX_ANSWER, # tokens of an answer, at most
 ) -> DaemonServer:
-    "An OpenAI-compatible server of one model. Raises OSError for a port that is taken, ImportError that names the extra."
+    "Make an OpenAI-compatible server of one model. Raises OSError for a port that is taken, ImportError that names the extra."
     need_serve()
     model = ModelServer(adapter, name, screens, longest)
     routes = [ServiceRoute("GET", "/v1/models", model.list_models), ServiceRoute("GET", "/v1/models/{model:path}", model.show_model),
@@ -275,7 +275,7 @@ def fitted_sample(
     sample: dict,        # from `sample_of`
     policy: AgentPolicy, # whose model is asked
 ) -> tuple[dict, list[FittedScreen]]: # as the model is asked; its pictures, fitted
-    "A sample with pictures in sizes that the model knows."
+    "Return a sample with pictures in sizes that the model knows."
     fitted = [policy.fit(image) for image in sample["images"]]
     if all(f.untouched for f in fitted): return sample, fitted
     messages = [m | dict(content=change_history(m["content"], fitted[-1].on_fitted, policy.fmt)) for m in sample["messages"]]
@@ -286,7 +286,7 @@ def answer_on_original(
     fitted: FittedScreen, # of which picture
     policy: AgentPolicy,  # whose model it is
 ) -> str:                 # word for word, unless places differ
-    "An answer about the picture that was sent."
+    "Return an answer with its places on the picture that was sent; a refusal if one cannot be there."
     acts, thought = parse_answer(text, policy.fmt.dsl_version)
     moved = [fitted.on_original(a) for a in acts]
     if all(repr(a) == repr(b) for a, b in zip(acts, moved)): return text
@@ -309,7 +309,7 @@ def completion_of(
     policy: AgentPolicy,  # whose model it is
     name: str,            # of the model, for clients
 ) -> dict:
-    "A chat completion: the answer up to a stop text, its places on the picture that was sent, its tokens counted."
+    "Return a chat completion: the answer up to a stop text, its places on the picture that was sent, its tokens counted."
     text, stopped = cut_at_stop(written.text, asked.stop)
     if asked.fitted: text = answer_on_original(text, asked.fitted[-1], policy)
     counts = written.prompt_tokens, written.tokens
@@ -374,7 +374,7 @@ def lend_model(
     port: int=0,         # 0: a free one
     screens: Sequence[tuple[int, int]]=(), # sizes that it was trained on; pictures of others are fitted
 ) -> Iterator[str]:      # the address, such as http://127.0.0.1:8730/v1
-    "The server, in a thread, as long as the block lasts. Raises OSError for a port that is taken."
+    "Serve a model, in a thread, as long as the block lasts. Raises OSError for a port that is taken."
     with serve_in_thread(model_server(adapter, name, port, screens), "oaml serve-model") as server: yield f"{server.url}/v1"
 
 def serve_model(

@@ -23,7 +23,7 @@ def worker_of(
     name: str|None=None,   # of its task; None: it has one
     **over,                # keys of `TaskServerConfig` that win over the file's
 ) -> tuple[DaemonServer, str]: # and what to tell a person
-    "A worker as its file says, on its port. Raises ValueError, OSError, ImportError."
+    "Make a worker as its file says, on its port. Raises ValueError, OSError, ImportError."
     if not Path(config).expanduser().is_file():
         raise FileNotFoundError(f"config: {config} is no file; a YAML file comes first, its task's name after it: oaml serve-task tasks.yaml greet")
     c = load_task_config(config, name, **over)
@@ -70,7 +70,7 @@ def controller_of(
     silence_s: float=600.,      # seconds of silence after which a client's session ends
     turn_s: float=600.,         # seconds that a worker has for an answer; not below its own deadlines
 ) -> tuple[DaemonServer, str]:  # and what to tell a person
-    "A controller on its port. Raises ValueError, OSError."
+    "Make a controller on its port. Raises ValueError, OSError."
     controller = TaskController(Access(read_token(None, token_file, TASK_TOKEN)), allow, silence_s, dead_s, turn_s)
     server = controller_server(controller, host, port)
     return server, (f"controlling at {server.url} (AgentRL: /api, AgentBench: /v0.2/api); Ctrl-C ends\n"

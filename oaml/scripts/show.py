@@ -74,7 +74,7 @@ def _each_text(value: Any, put: Callable[[str], str]) -> Any:
     return [_each_text(v, put) for v in value] if isinstance(value, (list, tuple)) else value
 
 def _rewrite(shown: Demonstration, put: Callable[[str], str], values: dict[str, str]) -> Demonstration:
-    "A demonstration with `put` done to its templates, and other values."
+    "Return a demonstration with `put` done to its templates, and other values."
     plain = to_dict(shown)
     return from_dict(Demonstration, plain | dict(goal=put(shown.goal), steps=_each_text(plain["steps"], put), values=values))
 
@@ -155,12 +155,12 @@ class Draft:
         return shown
 
 def _keys(shown: Demonstration) -> list[tuple]:
-    "What tells a step from others while more are written: its words, and which of those with the same words it is."
+    "Return what tells each step from others while more are written: its words, and which of those with the same words it is."
     words = [say_step(replace(s, until_gone=False)) for s in shown.steps]
     return [(w, words[:k].count(w)) for k, w in enumerate(words)]
 
 def _marked(step: StepWords, marks: dict) -> StepWords|None:
-    "A step with its marks; what is done until there is no more is not the one in a certain row. None: it is left out."
+    "Return a step with its marks, None if it is left out; what is done until there is no more is not the one in a certain row."
     if marks.get("left_out"): return None
     again = marks.get("until_gone", step.until_gone)
     what = step.what
@@ -194,7 +194,7 @@ class DemonstrationRecorder:
         self._see(self.driver.frame)
 
     def _see(self, frame: Frame):
-        "This is the screen now, with what is on it: read once a screen, a phone takes seconds for it."
+        "Take a frame as the screen of now, with what is on it: read once a screen, a phone takes seconds for it."
         self.driver.last = replace(self.driver.last, frame=replace(frame, elements=self.device.read_elements()))
     @property
     def elements(self) -> tuple[Element, ...]:
@@ -235,7 +235,7 @@ class DemonstrationRecorder:
         self.afters[len(steps) - 1:] = [self.elements]
 
     def _moment(self) -> Any:
-        "The moment to go back to, of an application; None of what has none."
+        "Return the moment to go back to; None if the device cannot go back."
         return self.driver.snapshot() if hasattr(type(self.device.device), "snapshot") else None
 
     # %% ../../nbs/18q_scripts.show.ipynb #6a267cbf
@@ -269,7 +269,7 @@ class DemonstrationRecorder:
 
     # %% ../../nbs/18q_scripts.show.ipynb #19b0066c
     def written(self) -> Demonstration|None:
-        "What was shown so far, as oaml writes it; None before the first step."
+        "Return what was shown so far, as oaml writes it; None before the first step."
         goal, stands = self.device.goal.text, {f"{{{n}}}": _stand_in(n) for n in self.device.secrets}
         for name in self.device.secrets: goal = re.sub(rf"(['\"]?)\{{{name}\}}\1", f"'{_stand_in(name)}'", goal)
         def put(text):
@@ -284,7 +284,7 @@ class DemonstrationRecorder:
         return shown
 
     def shown(self) -> Demonstration|None:
-        "What was shown so far, with the person's changes."
+        "Return what was shown so far, with the person's changes; None before the first step."
         written = self.written()
         return written and self.draft.apply(written)
 
@@ -307,7 +307,7 @@ class DemonstrationRecorder:
     def state(self,
         screen: str="", # hash of the picture that the page has
     ) -> dict:
-        "What the page shows."
+        "Return what the page shows of a device, with the screen's picture if the page has another."
         frame, written = self.driver.frame, self.written()
         out = dict(mode="live", device=self.device.spec, goal=self.device.goal.text, steps=_step_lines(written, self.draft), values=_value_lines(written, self.draft),
                    last=self.last, paused=self.paused, note=self.note, over=self.driver.over, reached=self.device.solved() if self.device.checked else None,
@@ -341,11 +341,11 @@ CANNOT_GO_BACK = ("The step is off the list, but this device cannot go back: wha
 
 # %% ../../nbs/18q_scripts.show.ipynb #19b0066c
 def _stand_in(name: str) -> str:
-    "A word for a secret while steps are put into words: it stands in quotes in the goal, as any value does."
+    "Return a word for a secret while steps are put into words: it stands in quotes in the goal, as any value does."
     return f"secret_{name}"
 
 def _with_secret(shown: Demonstration, name: str) -> Demonstration:
-    "The demonstration with a secret under its own name."
+    "Return the demonstration with a secret under its own name."
     key = next((k for k, v in shown.values.items() if v == _stand_in(name)), None)
     if key is not None: shown = rename_value(shown, key, name)
     if not any(_stand_in(name) in t or f"{{{name}}}" in t for s in shown.steps for t in (s.value, *s.changes)) and key is None: return shown
@@ -402,7 +402,7 @@ class DemonstrationEditor:
     def state(self,
         screen: str="", # there is none
     ) -> dict:
-        "What the page shows."
+        "Return what the page shows of a demonstration in a file."
         shown = self.draft.apply(self.written)
         return dict(mode="edit", device=str(self.path), goal=shown.goal, steps=_step_lines(self.written, self.draft), values=_value_lines(self.written, self.draft),
                     text=to_yaml(shown), written=str(self.path) if self.finished.is_set() else "")
@@ -431,7 +431,7 @@ _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'sel
 def show_routes(
     session: "DemonstrationRecorder|DemonstrationEditor", # that the page is about
 ) -> list[ServiceRoute]:
-    "The page's files, which anybody on this machine may have, and what needs the token."
+    "Return the routes of the page's files, which are open to all on this machine, and of what needs the token."
     from starlette.concurrency import run_in_threadpool
     headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
     def file(path, name, media):
@@ -448,7 +448,7 @@ def show_server(
     session: "DemonstrationRecorder|DemonstrationEditor", # that the page is about
     port: int=0,                  # 0: any free one
 ) -> tuple[DaemonServer, str]:    # and the page's address, token and all
-    "A server of the page for this machine alone. Raises OSError if the port is taken."
+    "Make a server of the page for this machine alone. Raises OSError if the port is taken."
     token = randomness.token_urlsafe(24)
     server = DaemonServer(service_app(show_routes(session), Access(token), LeaseTable(None, 0)), port=port)
     return server, f"{server.url}/#{token}"

@@ -151,11 +151,11 @@ def _check_same_plan(path: Path, plan: dict):
     write_atomic(path, json.dumps(plan).encode())
 
 def _round(config: TrainingConfig, model: str, visits: str|None, further: int, folder: Path) -> TrainingConfig:
-    "The config of one round: what came of the last one, what was visited so far, and episodes of its own."
+    "Return the config of one round: what came of the last one, what was visited so far, and episodes of its own."
     stream = config.stream.model_copy(update=dict(visits=visits, seed=config.stream.seed + further))
     return config.model_copy(update=dict(
         model=config.model.model_copy(update=dict(model_name=model)), stream=stream, output_dir=str(folder)))
 
 def _figures(k: int, evaluate, adapter) -> dict:
-    "What an evaluation says; nothing where there is none."
+    "Return a round's number and what an evaluation says of it, if there is one."
     return dict(round=k) | (evaluate(adapter, 0) if evaluate else {})

@@ -57,7 +57,7 @@ def theme_family(
 
 # %% ../../nbs/18a_scripts.train.ipynb #0cdf8eb1
 def _generator_settings(data: DataSection, precision: int) -> dict:
-    "The arguments of `generate_synthetic_sessions` for a config's data section."
+    "Return the arguments of `generate_synthetic_sessions` for a config's data section."
     return dict(num_sessions=data.sessions, seed=data.seed, app=data.app, family=theme_family(data.themes),
                 recovery=data.recovery, precision=precision)
 
@@ -73,7 +73,7 @@ def training_data(
     config: TrainingConfig,     # its data and prompt sections
     progress: bool=True,        # show a bar
 ) -> tuple[list[Episode], dict]: # episodes, and the manifest that the run keeps
-    "The episodes to learn from: those in `data.path`, or generated once into the run's folder."
+    "Return the episodes to learn from: those in `data.path`, or generated once into the run's folder. Raises ValueError for settings that contradict the data or each other."
     data, folder = config.data, Path(config.data.path or Path(config.output_dir)/"data")
     report = Path(config.output_dir)/"bad_data.txt"
     if data.held_out and not data.path: raise ValueError("data.held_out: holds out episodes of data.path, and no such folder is given")
@@ -99,7 +99,7 @@ def training_data(
 def stream_sources(
     config: TrainingConfig, # its stream section
 ) -> tuple[Source, ...]:
-    "The applications of a stream and their shares."
+    "Return the applications of a stream and their shares."
     return _sources(config.stream.sources) or default_sources()
 
 def _sources(shares: dict[str, float]) -> tuple[Source, ...]:
@@ -117,7 +117,7 @@ def make_stream(
     fmt: PromptFormat,      # how goals and actions are written
     read=None,              # what workers do to the samples of an episode
 ) -> Stream:
-    "The stream that a config describes: conversations about screens, or for a reader their lines."
+    "Make the stream that a config describes: conversations about screens, or for a reader their lines."
     s = config.stream
     shapes = [ScreenSpec(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "reading" else episode_samples
@@ -127,7 +127,7 @@ def make_stream(
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def _validation_agent(adapter, fmt: PromptFormat, **how):
-    "The model as it is, as an agent."
+    "Return the model as it is, as an agent."
     from oaml.runtime.agents import PolicyAgent
     from oaml.runtime.policy import AgentPolicy
     return PolicyAgent(AgentPolicy(adapter, fmt=fmt, **how), "validation")
@@ -193,7 +193,7 @@ def _validation_devices(config: TrainingConfig) -> dict[str, Callable[[], AppDev
 
 # %% ../../nbs/18a_scripts.train.ipynb #7f759be6
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
-    """A function of (adapter, step) that gives the figures of `eval_episodes` validation episodes; None if there are none.
+    """Return a function of (adapter, step) that gives the figures of `eval_episodes` validation episodes; None if there are none.
 
     It plays them; if the metric to watch is one of recorded screens, the model answers the oracle's too. With `eval_path`
     or `data.held_out` it answers the screens there instead."""
@@ -213,7 +213,7 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
 
 # %% ../../nbs/18a_scripts.train.ipynb #ddd118d7
 def _load_model(config: TrainingConfig, fmt: PromptFormat):
-    "The model of a config, with its reader. Raises ValueError if it learnt another prompt format."
+    "Load the model of a config, with its reader. Raises ValueError if it learnt another prompt format."
     from oaml.models.budget import VisionCache
     from oaml.models.qwen_vl import VISION_MODULES, QwenVLAdapter
     model, cfg, lora = config.model, config.training, config.lora.peft() if config.lora else None
@@ -246,7 +246,7 @@ def load_learner(
     config: TrainingConfig, # names the model
     fmt: PromptFormat,      # how it is asked
 ):                          # an adapter
-    "What is to learn: a model by its name, or a network of its own. Raises ValueError."
+    "Load what is to learn: a model by its name, or a network of its own. Raises ValueError if it learnt another prompt format."
     from oaml.nano import reader  # noqa: F401, registers itself
     from oaml.training.checkpoints import seed_all
     if not (learner := LEARNERS.get(config.model.model_name)): return _load_model(config, fmt)
@@ -292,7 +292,7 @@ def make_dataset(
     progress: bool=True,    # show a bar
     adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps
-    "What is to be learnt from."
+    "Make the data set that a config describes."
     reader, by, encode = getattr(getattr(adapter, "processor", None), "reader", None), model_manifest(config), None
     if reader:  # what it reads stands in prompts and answers
         from oaml.nano.model import SampleEncoder
@@ -333,7 +333,7 @@ def _check_samples(samples: NextActionDataset, adapter, screens: dict[str, Check
 def mirror_hooks(
     config: TrainingConfig, # its logging section
 ) -> tuple[MetricsMirror, ...]:
-    "The hook that `logging.mirror` asks for, or none. Raises ValueError if its library is not installed."
+    "Return the hook that `logging.mirror` asks for, or none. Raises ValueError if its library is not installed."
     if not config.logging.mirror: return ()
     try: return MetricsMirror(config.logging.mirror),
     except ImportError as e: raise ValueError(f"logging.mirror: {e}") from None
@@ -412,7 +412,7 @@ def _train(config: TrainingConfig, fmt: PromptFormat, hooks: tuple, resume: bool
         if config.stream: dataset.close()
 
 def _in_turn(make: Callable):
-    "What `make` makes: first in the first process, which may write files that the others then find."
+    "Return what `make` makes, first in the first process, which may write files that the others then find."
     from torch import distributed
     from oaml.training.helpers import rank, world_size
     if world_size() == 1: return make()
