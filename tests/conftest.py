@@ -1,9 +1,9 @@
-"With `pytest -n`, a module whose tests share something that takes long to start (a site, JupyterLab, Ray, Docker) keeps to one process."
+"With `pytest -n`, a module whose tests share something that takes long to start (a site, JupyterLab, Ray, Docker, a display) keeps to one process."
 from pathlib import PurePosixPath
 
 import pytest
 
-TOGETHER = "test_docs", "test_engines", "test_environments", "test_inspector", "test_miniwob_oracles", "test_p2p_backends"
+TOGETHER = "test_desktop", "test_docs", "test_engines", "test_environments", "test_inspector", "test_miniwob_oracles", "test_p2p_backends"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -81,9 +81,9 @@ class Program:
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
     def text(self, wanted=None):
-        "What stands in the box; waits until that is `wanted`, for three seconds."
+        "What stands in the box; waits until that is `wanted`, for ten seconds."
         def now(): return next((s[1] for s in reversed(self.said()) if s[0] == "text"), "")
-        try: wait_for(lambda: wanted is not None and now() == wanted, 3)
+        try: wait_for(lambda: wanted is not None and now() == wanted, 10)
         except TimeoutError: pass
         return now()
 
@@ -119,7 +119,7 @@ class FakeDesktop:
 def fake_desktop(size="800x600"):
     "An Xvfb; DISPLAY names it inside."
     read, write = os.pipe()
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", f"{size}x24", "-nolisten", "tcp"],
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", f"{size}x24", "-nolisten", "tcp", "-noreset"],  # else it begins anew whenever its last client goes, and drops who is just coming
                               pass_fds=[write], stderr=subprocess.DEVNULL)
     os.close(write)
     before = {k: os.environ.pop(k, None) for k in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_SESSION_TYPE")}

@@ -414,5 +414,5 @@ def test_a_window_is_listened_to(tmp_path):
         device.chromium.send("Target.closeTarget", targetId=device.page._target)  # the person closes it
         thread.join(PATIENCE)
     shown = load_demonstration(tmp_path/"order.yaml")
-    assert [(s.do, s.value) for s in shown.steps] == [("enter", "{order}"), ("enter", "{key}"), ("press", "")] and shown.values["order"] == "Tea"
+    assert [(s.do, s.value) for s in shown.steps] == [("enter", "{item}"), ("enter", "{key}"), ("press", "")] and shown.values["item"] == "Tea"
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"hunter22" in f.read_bytes()]

@@ -106,10 +106,10 @@ class DesktopDevice:
         "Reach the display, find what is meant."
         from mss import MSS
         from Xlib.display import Display
-        from Xlib.error import DisplayError
+        from Xlib.error import ConnectionClosedError, DisplayError
         self.display_name = os.environ["DISPLAY"]
         try: self.display, self._watching = Display(self.display_name), Display(self.display_name)
-        except (DisplayError, OSError) as e: raise DeviceError(f"desktop: {self.display_name}: {e}; DISPLAY has to name a display that runs, and that you may use") from None
+        except (DisplayError, ConnectionClosedError, OSError) as e: raise DeviceError(f"desktop: {self.display_name}: {e}; DISPLAY has to name a display that runs, and that you may use") from None
         there = self.display.list_extensions()
         if "XWAYLAND" in there: raise DeviceError(f"desktop: {_WAYLAND}")
         if "XTEST" not in there: raise DeviceError(f"desktop: {self.display_name} has no XTEST, by which keys are pressed; start its server without -extension XTEST")
