@@ -180,7 +180,9 @@ def test_it_never_goes_into_the_corner_itself(desktop, notes):
 
 
 HOLDS = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests behind nohup has told them to ignore these two
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from oaml.devices.desktop import DesktopDevice
 from oaml.ui.events import PointerDown, PointerMove, Text
 d = DesktopDevice("Notes", allow_desktop=True, settle=.1)
