@@ -450,7 +450,7 @@ class Replay:
         loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
         for old in loose:
             new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
-            if new is None: # a verb or a noun before it has a capital too: as many words as the value shown had
+            if new is None and re.search(rf"(?:^|[.:;!?]\s+){re.escape(old)}", self.goal): # a verb that begins a sentence has a capital too: as many words as the value shown had
                 lengths = {len(words_of(self.shown.values[k])) for k, v in self.values.items() if v == old and k in self.shown.values}
                 new = next((t for t in texts if old.endswith(" " + t) and len(words_of(t)) in lengths and len(words_of(old)) not in lengths), None)
             if new is None: continue
