@@ -639,6 +639,7 @@ def test_not_a_number_in_a_log_is_no_extra():
 
 
 def test_icons_of_mobile_envs_models_are_not_padded():
+    import torch  # noqa: F401  such a model comes with it
     from oaml.tasks.vision import MobileEnvIconModel
     class Model:
         def icon_detector(self, *_): return np.array([[[0, 0, 9, 9], [0, 0, 0, 0]], [[0, 0, 9, 9], [1, 1, 5, 5]]]), [["a", ""], ["b", "c"]]
