@@ -20,8 +20,6 @@ TEST_EXTRAS = "train,qlora,notebook,browser,realapps,mobile,desktop,ocr,serve,ap
 AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
 PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline
 
-MAX_NOUN_DOCSTRINGS = 0  # functions whose docstring does not begin with a verb in the imperative (ruff's D401): only ever fewer
-
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
 
@@ -158,12 +156,6 @@ def out_of_sync():
                    for n in differing(ROOT/"oaml", tmp/"oaml", "**/*.py")])
 
 
-def noun_docstrings():
-    "How many docstrings of the package ruff's D401 finds."
-    found = subprocess.run([tool("ruff"), "check", "oaml", "--select", "D401", "--output-format", "concise", "--exit-zero"], cwd=ROOT, capture_output=True, text=True)
-    return sum(": D401 " in line for line in found.stdout.splitlines())
-
-
 def check():
     "No unused or undefined name; notebooks clean and small, package in sync with notebooks, README.md in sync with index.ipynb."
     setup()
@@ -172,8 +164,6 @@ def check():
                              for p in sorted((ROOT/"nbs").glob("*.ipynb")) if p.stat().st_size > MAX_NOTEBOOK_BYTES]
     if (ROOT/"README.md").read_text(encoding="utf-8") != readme_text():
         wrong.append("README.md: differs from nbs/index.ipynb (run `python .ci/dev.py readme`)")
-    if (nouns := noun_docstrings()) > MAX_NOUN_DOCSTRINGS:
-        wrong.append(f"{nouns} docstrings begin without a verb in the imperative, {MAX_NOUN_DOCSTRINGS} did before (ruff check --select D401 oaml)")
     if wrong: sys.exit("\n".join(wrong))
     print("notebooks clean, package and README.md in sync")
     types()

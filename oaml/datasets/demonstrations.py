@@ -28,7 +28,6 @@ from .lines import QUOTATION, StepNames
 from ..devices.device import recorded_elements
 from ..ingest.store import write_atomic
 from ..schemas.door import field_error, read_text_file, read_yaml
-from ..schemas.door import field_error, read_text_file, read_yaml
 from ..schemas.sessions import Action, Episode, Flag, SchemaError, Text, from_dict, plain_errors, to_dict
 from ..ui.layout import DOT, Element
 

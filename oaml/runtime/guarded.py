@@ -70,7 +70,7 @@ class GuardedReplay(Replay):
 
     @property
     def can_judge(self) -> bool:
-        "Whether something would tell if a model is right: a step has something to show for it, or the end is read from the screen."
+        "Return whether something would tell if a model is right: a step has something to show for it, or the end is read from the screen."
         return bool(self.steps) and (self.last is not None or self.steps[-1].source == "screen")
 
 # %% ../../nbs/14j_runtime.guarded.ipynb #3da568e5

@@ -111,7 +111,7 @@ class RecordedAnswer:
 
     @property
     def steps(self) -> tuple["RecordedAnswer"]:
-        "Itself: a rollout of one step."
+        "The rollout itself: it is one step."
         return (self,)
 
     def episode(self,

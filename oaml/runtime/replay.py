@@ -36,7 +36,7 @@ class Halt(Exception):
     "Why a replay does not go on: what it looked for and what it sees."
 
 class SeveralFit(Halt):
-    "Two things are what was looked for: nothing that is known tells which is meant, so nobody may choose."
+    "Two things are what was looked for, and nothing that is known tells which is meant: not even a model may choose."
 
 def _shape(text: str) -> str:
     "Return the kinds of characters in a text, once each: small, capital, digit, other."
@@ -220,7 +220,7 @@ _DENIED = re.compile(r"\b(?:no|not|nothing|none)\b([^,.;:]*\b(?:stay|remain|be|l
 _MOVED_OFF = re.compile(r"\b(put|call|cut|drop|log|pay|send|sign) off\b|\btake\b[^,.;:]*?\boff\b") # nothing is switched off by them
 
 def _sign(goal: str) -> int:
-    "1 if a goal says on, -1 if it says off, 0 if neither or both."
+    "Return 1 if a goal says on, -1 if it says off, 0 if neither or both."
     plain = _DENIED.sub(lambda m: f"{m[1]} {dict(on='off', off='on')[m[2]]}", QUOTATION.sub(" ' ", goal).casefold())
     words = set(words_of(_MOVED_OFF.sub(" ", plain)))
     on, off = words & _POSITIVE, words & _NEGATIVE
@@ -252,7 +252,7 @@ def other_state(
     return (*other, *(f"{verb} {about}" for verb in ("remove", "remove from") if about), *turned)
 
 def _is_turned(step: StepWords, old: str, new: str) -> bool:
-    "Whether a goal wants the opposite of what the one shown had this step for: the star gone, or the star again."
+    "Return whether a goal wants the opposite of what the one shown had this step for: the star gone, or the star again."
     if step.do != "press" or step.what.role not in ("button", "menuitem", "link") or holes(step.what.name): return False
     a, b, about = undone_words(old), undone_words(new), {*words_of(step.what.name), step.what.icon} | undone_words(step.what.name)
     return bool(about & ((set(goal_words(old)) - a) & b | a & (set(goal_words(new)) - b)))
@@ -320,8 +320,9 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     "Return fewer of several: those with exactly the words, those that have the goal's other values, those that can be pressed."
     def prefer(found, test): return [e for e in found if test(e)] or found
     counted = holes(thing.name) and any(w.isdigit() for w in words_of(re.sub(r"\{\w+\}", " ", thing.name)))  # "3. {ticket}": which number one has says nothing of another
-    if len(found) > 1 and thing.name and not counted: found = prefer(found, lambda e: e.name == fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)}))
-    if len(found) > 1 and thing.name and not counted: found = prefer(found, lambda e: words_of(e.name) == words_of(fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})))
+    if len(found) > 1 and thing.name and not counted:
+        name = fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})
+        found = prefer(prefer(found, lambda e: words_of(e.name) == words_of(name)), lambda e: e.name == name)
     if len(found) > 1 and not thing.name and thing.role in FIELDS: found = prefer(found, lambda e: e.focused)
     for value in left:
         if len(found) > 1: found = prefer(found, lambda e: has_words(" ".join((e.name, e.value)), value))
@@ -529,7 +530,7 @@ class Replay:
         return f"step {k + 1}: the goal gives no {', '.join(lost)}"
 
     def _is_left_alone(self, step: StepWords) -> bool:
-        "Whether a goal without this field's value leaves the field as it is: the one shown named it, and it has something already, or others stay empty or are filled instead."
+        "Return whether a goal without this field's value leaves the field as it is: the one shown named it, and it has something already, or others stay empty or are filled instead."
         if step.already: return True
         if step.what is None or not self._label_of(step): return False
         field, filled = self._find(step, self.screen), [e for s in self.steps if s.do in ("enter", "choose") for e in self._find(s, self.screen)]
@@ -652,7 +653,7 @@ class Replay:
         return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
 
     def _speaks_of(self, step: StepWords) -> bool:
-        "Whether the goal says what a button says: a star, of Star."
+        "Return whether the goal says what a button says: a star, of Star."
         return bool({*words_of(step.what.name), *undone_words(step.what.name)} & {*goal_words(self.goal), *undone_words(self.goal)} - _MARKS)
 
     def _states(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
@@ -817,7 +818,7 @@ class Replay:
         if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
         named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
         page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
-        more = [e for e in places + [e for e in self.screen if e.role == "generic" and fresh(e)] if e.role in ("button", "generic") and any(words_of(e.name) == words_of(w) for w in MORE)]
+        more = [e for e in self.screen if e.role in ("button", "generic") and fresh(e) and any(words_of(e.name) == words_of(w) for w in MORE)]
         tabs = [e for e in places if e.role == "tab"]
         out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
         beside = [] if self._edited else self._beside_shown(places)
@@ -964,7 +965,7 @@ class Replay:
     def _moved(self, e: Element, step: StepWords, before: tuple) -> Element|None:
         "Return where a thing is now that was pressed where it had been, if the press met nothing: nothing has changed but its place, or there is only less than before."
         if not step.changes: return None
-        if _lines(before) != _lines(self.screen):  # a list that was still being filtered; a press that leads nowhere else can have met nothing
+        if _lines(before) != _lines(self.screen):  # a list was still being filtered: a press that was to lead to another page, and has not, has met nothing
             news = {(x.role, x.name) for x in self.screen if x.role in (*BROWSED, *FIELDS, *TOGGLES, "button", "menuitem")} - {(x.role, x.name) for x in before}
             if not step.leads or news or page_title(before) != page_title(self.screen): return None
         now = self._usable(step, self.screen)
@@ -1037,19 +1038,19 @@ class Replay:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-            saying = [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
+            saying = self._news(role, wanted, old)
             if opposite := next((e for e in saying if undone_words(e.name) & set(words_of(rest)) - undone_words(rest)), None): return f"the {role} says {opposite.name!r}"
-            if self._is_new(role, wanted, old): return ""  # one is enough: of a long page another may be out of sight
+            if saying: return ""  # one is enough: of a long page another may be out of sight
             lacking = lacking or f"no {role} says {' and '.join(map(repr, wanted))}"
         if lacking: return lacking
         if step.do == "key" and self.k == len(self.steps) - 1:  # what a last key brings says alone that it was taken
             named = [(role, [self.values.get(h) for h in holes(rest)]) for sign, role, rest in (c.split(" ", 2) for c in step.changes) if sign == "+" and holes(rest) and role not in FIELDS]
-            if named and all(None not in wanted for _, wanted in named) and not any(self._is_new(role, wanted, old) for role, wanted in named): return f"no {named[0][0]} says {' and '.join(map(repr, named[0][1]))}"
+            if named and all(None not in wanted for _, wanted in named) and not any(self._news(role, wanted, old) for role, wanted in named): return f"no {named[0][0]} says {' and '.join(map(repr, named[0][1]))}"
         return ""
 
-    def _is_new(self, role: str, wanted: list[str], old: set) -> bool:
-        "Return whether something of a role says all of `wanted`, and was not there before."
-        return any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old)
+    def _news(self, role: str, wanted: list[str], old: set) -> list[Element]:
+        "Return what of a role says all of `wanted`, and was not there before."
+        return [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
 
     def _is_awaited(self, step: StepWords) -> bool:
         "Return whether nothing tells yet that a step's work is done, and the next one is a key or an answer, that would not wait for it by itself."

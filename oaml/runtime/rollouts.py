@@ -110,7 +110,7 @@ class RolloutGroup:
 
     @property
     def mixed(self) -> bool:
-        "Whether the rewards differ: only then there is something to compare."
+        "True if the rewards differ: only then there is something to compare."
         return len({r.reward for r in self.rollouts}) > 1
 
 def screen_anchor(
