@@ -124,7 +124,7 @@ class DesktopDevice:
         threading.Thread(target=self._watch, name="oaml-desktop-corner", daemon=True).start()
 
     def _place(self):
-        "Where it is now: a window may have been moved."
+        "Find where it is now: a window may have been moved. Raises DeviceError if it is not on the screen."
         self.monitors = self._shots.monitors[1:]
         whole = self._shots.monitors[0]
         x0, y0, x1, y1 = choose_monitor(self.monitors, self.name) if self.window is None else self.windows.box(self.window)
@@ -135,7 +135,7 @@ class DesktopDevice:
 
     # %% ../../nbs/04y_devices.desktop.ipynb #ee0ec298
     def _watch(self):
-        "Until it is closed: has the person put the pointer into the corner?"
+        "Look, until it is closed, whether the person has put the pointer into the corner; then let go of all."
         from Xlib.error import ConnectionClosedError
         root = self._watching.screen().root
         with suppress(ConnectionClosedError):  # the display is gone: the next call says so
@@ -232,14 +232,14 @@ class DesktopDevice:
 
     # %% ../../nbs/04y_devices.desktop.ipynb #a9e57310
     def _pass(self, seconds: float):
-        "Time passes."
+        "Wait, and stop waiting if the person ends it."
         end = time.monotonic() + seconds
         while (rest := end - time.monotonic()) > 0:
             self._check()
             time.sleep(min(rest, _TICK_S))
 
     def _pixel(self, event: PointerMove|PointerDown|PointerUp|Wheel) -> tuple[int, int]|None:
-        "Where on the display an event is; None, and a line for the log, where it must not be."
+        "Return where on the display an event is; None, and a line for the log, where it must not be."
         x, y = (min(round(v), side - 1) if v <= side else round(v) for v, side in zip((event.x, event.y), self.size))  # 1 is the last pixel
         at = self.box[0] + x, self.box[1] + y
         if not (0 <= x < self.size[0] and 0 <= y < self.size[1]): self._note(f"{event.x:.0f}, {event.y:.0f} is outside: nothing was done there")
@@ -247,7 +247,7 @@ class DesktopDevice:
         else: return at
 
     def _is_ours(self) -> bool:
-        "Whether what is under the pointer may be pressed; a line for the log if not."
+        "Return whether what is under the pointer may be pressed, with a line for the log if not."
         if self.window is None: return True
         under = self.windows.under_pointer()
         if under and self.windows.belongs(under, self.window): return True
@@ -256,7 +256,7 @@ class DesktopDevice:
 
     # %% ../../nbs/04y_devices.desktop.ipynb #7cc01eba
     def _pointer(self, event: PointerMove|PointerDown|PointerUp|Wheel) -> bool:
-        "One event of the mouse; whether a button was pressed."
+        "Carry out one event of the mouse; return whether a button was pressed."
         at = self._pixel(event)
         if isinstance(event, PointerUp):
             if at not in (None, self.hands.at) and (BUTTON_PRESS, _BUTTONS[event.button]) in self.hands.down: self.hands.move(*at)
@@ -286,7 +286,7 @@ class DesktopDevice:
         if now and (self.window is None or self.windows.belongs(self.windows.top_of(now), self.window)): self._keys_to = now
 
     def _key(self, event: KeyDown|Text) -> bool:
-        "One event of the keyboard; whether keys were pressed."
+        "Carry out one event of the keyboard; return whether keys were pressed."
         if not self._keyboard_is_ours(): return False
         try:
             if isinstance(event, Text): self.hands.type_text(event.text)
@@ -312,7 +312,7 @@ class DesktopDevice:
                 raise
 
     def _do(self, event: Event):
-        "One event."
+        "Carry out one event."
         if isinstance(event, Tick): self._pass(event.ms/1000)
         elif isinstance(event, Answer): self._note(str(event), "I")
         elif isinstance(event, (KeyDown, Text)): self._changed = self._key(event) or self._changed
@@ -354,7 +354,7 @@ _SIGNALS = tuple(s for n in ("SIGTERM", "SIGHUP") if (s := getattr(signal, n, No
 
 @atexit.register
 def _close_all():
-    "When Python ends, after an error too."
+    "Close every desktop when Python ends, after an error too."
     for device in list(_OPEN): device.close()
 
 def _catch_signals():

@@ -62,11 +62,11 @@ class XWindows:
         return [w for w in self._tops() if self._shows(w, titled=True)]
 
     def _tops(self) -> list[int]:
-        "All windows that lie on the screen itself, the lowest first."
+        "Return all windows that lie on the screen itself, the lowest first."
         return [w.id for w in self.root.query_tree().children]
 
     def _shows(self, number: int, titled: bool=False) -> bool:
-        "Whether a window has pixels on the screen; with `titled` only one that is no menu."
+        "Return whether a window has pixels on the screen; with `titled` only one that is no menu."
         from Xlib import X
         from Xlib.error import XError
         try: about = self._of(number).get_attributes()
@@ -140,7 +140,7 @@ class XWindows:
         return [(self.box(w), w, self._process(w)) for w in reversed(self._tops()) if self._shows(w)]
 
     def _process(self, top: int) -> int:
-        "Which process a window on the screen itself is of."
+        "Return the process that a window on the screen itself is of."
         return next(iter(self._property(self._of(self.client_of(top)), "_NET_WM_PID") or ()), 0)
 
     # %% ../../nbs/04w_devices.xwindows.ipynb #d1150455

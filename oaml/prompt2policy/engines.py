@@ -140,13 +140,13 @@ def all_env_ids() -> list[str]:
 def is_gui(
     env_id: str, # of any engine
 ) -> bool:
-    "Is it something on a screen: gui:APP, app:MODULE:CLASS for an application of one's own, or a page (`is_page`)?"
+    "Return whether it is something on a screen: gui:APP, app:MODULE:CLASS for an application of one's own, or a page (`is_page`)."
     return env_id.startswith(("gui:", "app:")) or is_page(env_id)
 
 def is_page(
     env_id: str, # of any engine
 ) -> bool:
-    "Is it a page of one's own: page:URL, or html:FILE?"
+    "Return whether it is a page of one's own: page:URL, or html:FILE."
     return env_id.startswith(("page:", "html:"))
 
 def missing_mujoco() -> str|None:
@@ -509,7 +509,7 @@ class GuiEngine:
     def truth(self,
         episode: EpisodeDriver, # one that has ended
     ) -> dict[str, float]:
-        "Whether the goal was reached at the end, or at some moment, which of a page nobody knows, and the number of actions."
+        "Return whether the goal was reached at the end, or at some moment, which is unknown of a page, and the number of actions."
         known = dict(success=float(episode.success), reached=float(episode.reached)) if getattr(episode.device, "knows", True) else {}
         return known | dict(steps=float(episode.steps))
 

@@ -115,7 +115,7 @@ def practice_starts(
     env_id: str,  # such as gui:login
     seed: int,    # of the training
 ) -> Iterator[Any]: # of `runtime.rollouts.Start`
-    "Where attempts begin: training episodes whose goal, as far as that is known, does not hold yet, without end."
+    "Yield where attempts begin: training episodes whose goal, as far as that is known, does not hold yet, without end."
     from oaml.runtime.rollouts import Start, open_start
     app, goals = GuiEngine().goals_of(env_id)
     for k in range(600_000 + 1000*(seed % 300), 1_000_000):
@@ -354,7 +354,7 @@ class GuiLab(TriesRewardOnSteps):
         with JailedReward(code) as reward: return replay_reward(reward, self.known), None if self.page else "oracle"
 
     def trials(self) -> list[dict]:
-        "One episode each of one that does nothing, the spammer, and the oracle, where there is one."
+        "Play one episode each of one that does nothing, the spammer, and the oracle, where there is one."
         return [gui_trajectory(e) for e in self._first("do-nothing", "spammer", "oracle")]
 
     def study(self,

@@ -376,7 +376,7 @@ def audit_text(
     rollouts: Sequence[RolloutJudgment],   # judged episodes
     solved: dict[str, Sequence[float]]|None, # of runs: what the engine knows of each episode, 0 or 1; None: nothing was audited
 ) -> str:                                  # "" if nothing was audited, or no number can say
-    "How often the measured criteria say what the engine knows of the same episodes, and which way they err; that it does not know, if so."
+    "Return how often the measured criteria say what the engine knows of the same episodes, and which way they err; that it does not know, if so."
     if solved is None: return ""
     if not solved: return "whether the goal was reached is unknown: a page has no `solved`, so the criteria are compared with nothing"
     pairs = [(done, solved[r.run_id][r.episode] > 0) for r in rollouts

@@ -156,7 +156,7 @@ def pages_links(
     page: int,  # that is shown, from 1
     total: int, # sessions in all
 ) -> FT:
-    "Which of the sessions are shown, and the way to the others; nothing if that is all."
+    "Return which of the sessions are shown, and the way to the others; nothing if that is all."
     last = max(1, -(-total//PAGE_ROWS))
     if last == 1: return Div()
     def to(text, n): return A(text, href=f"/e2e?{urlencode(dict(q=word, page=n) if word else dict(page=n))}") if 1 <= n <= last else Span(text, cls="quiet")

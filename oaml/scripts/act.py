@@ -98,7 +98,7 @@ class PersonsDevice:
         kind, _, name = self.spec.partition(":")
         return getattr(self.device, "place", None) or Place(kind, name or None, self.seed, tuple(self.device.size))
     def solved(self) -> bool:
-        "Whether the goal holds now; False where nobody can check."
+        "Return whether the goal holds now; False where that cannot be checked."
         return bool(self.checked and self.device.solved())
     def close(self):
         "Close the device."

@@ -85,7 +85,7 @@ _BROWSER = dict(browser_sandbox=BrowserSandbox)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #4d219463
 def _sessions_words(sessions: list, out: str) -> str:
-    "How many there are, and where."
+    "Return how many there are, and where."
     return f"{len(sessions)} sessions, {sum(len(e.steps) for s in sessions for e in s.episodes)} steps in {out}"
 
 synth_command = add_command(app, "synth", "scripts.synth:synth", says=lambda made, v: _sessions_words(made, v["out"]))
@@ -94,7 +94,7 @@ synth_command = add_command(app, "synth", "scripts.synth:synth", says=lambda mad
 train_command = add_command(app, "train", "scripts.train:train_on", arguments="config", extra="train", also=_BROWSER, overrides="--set")
 
 def _swept(rows: list[dict], given: dict) -> tuple[str, int]:
-    "How many runs came to their end, and 1 if one failed."
+    "Return how many runs came to their end, and 1 if one failed."
     finished = sum(r["status"] == "finished" for r in rows)
     return f"{finished} of {len(rows)} runs are finished; their rows are in {given['out']}/results.json", int(any(r["status"] == "failed" for r in rows))
 
@@ -102,7 +102,7 @@ sweep_command = add_command(app, "sweep", "scripts.sweep:sweep", arguments="conf
 
 # %% ../../nbs/18i_scripts.cli.ipynb #61729145
 def _trained(result: Any, given: dict) -> str:
-    "How far it came, and where the model is."
+    "Return how far it came, and where the model is."
     return f"{result.status} at step {result.step}" + (f"; the model is in {result.agent}" if result.agent else "")
 
 def _rounds(rows: list[dict], given: dict) -> str:
@@ -159,7 +159,7 @@ miniwob = _group("miniwob", """**MiniWoB++** from pixels: web tasks that nobody 
 
 # %% ../../nbs/18i_scripts.cli.ipynb #4d52e773
 def _collected(sessions: list, given: dict) -> str:
-    "How many episodes there are, of how many tasks, and where."
+    "Return how many episodes there are, of how many tasks, and where."
     episodes = [e for s in sessions for e in s.episodes]
     return f"{len(episodes)} episodes of {len(sessions)} tasks, {sum(len(e.steps) for e in episodes)} steps in {given['out']}"
 

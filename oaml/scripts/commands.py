@@ -115,7 +115,7 @@ def command_words(
     return message + (f" ({', '.join(f'--set {k}=VALUE' for k in keys)})" if keys else "")
 
 def _config_keys() -> list[str]:
-    "Every key of a training config, as it is written in an override."
+    "Return every key of a training config, as it is written in an override."
     from oaml.training.config import TrainingConfig
     def keys(model, path):
         for name, field in model.model_fields.items():

@@ -78,7 +78,7 @@ def show_kinds(
     return out
 
 def _holds_at_once(device: AppDevice, seed: int) -> bool:
-    "Whether the goal of a seed holds before anything is done."
+    "Return whether the goal of a seed holds before anything is done."
     device.reset(seed, draw=False)
     return device.solved()
 

@@ -187,7 +187,7 @@ EPISODES = ".episodes.jsonl", ".outcomes.jsonl" # behind the name of a results f
 def episodes_path(
     results: str|os.PathLike, # a results file
 ) -> Path:
-    "Where the episodes of a results file are, or will be."
+    "Return where the episodes of a results file are, or will be."
     there = [beside_results(results, suffix) for suffix in EPISODES]
     return next((path for path in there if path.exists()), there[0])
 

@@ -110,7 +110,7 @@ def watch_session(
 def result_text(
     result: LoopResult, # of a session
 ) -> str:
-    "How it ended, in a line that says who answered."
+    "Return how it ended, in a line that says who answered."
     best = f"best {result.best_iteration} with {result.best_score:.2f}" if result.best_score is not None else "nothing was judged"
     return f"{result.status}, {'passed' if result.passed else 'not passed'}: {best}; answers: {kind_text(result.llm)}"
 
@@ -226,7 +226,7 @@ def export_run(
 def case_row(
     session: SessionRecord, # of a job
 ) -> dict:                  # prompt, env, status, passed, best score, iterations, session or error
-    "How a case stands, as a row of a table."
+    "Return how a case stands, as a row of a table."
     config, status, result = session.read_session_config(), session.read_status(), read_record(session.history_path, LoopResult)
     row = dict(prompt=config.prompt if config else "", env=config.env_id if config else "", status=status.status if status else "pending")
     row |= dict(passed=result.passed, score=result.best_score, iterations=result.iterations) if result else {}

@@ -110,7 +110,7 @@ def _line_html(episode: Episode, link: str|None) -> str:
     return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(episode)}<td class="goal">{escape(episode.goal)}</tr>'
 
 def _count_html(episodes: list[Episode]) -> str:
-    "How many succeeded, those apart whose goal held before the first action: they are not in the table's success."
+    "Return how many succeeded, those apart whose goal held before the first action: they are not in the table's success."
     def count(some): return f"{sum(o.success for o in some)} of {len(some)}"
     met, to_do = ([e for e in episodes if e.presatisfied == at_start] for at_start in (True, False))
     apart = f"; goal met at the start: {count(met)}" if met else ""

@@ -108,7 +108,7 @@ def rollout_source(
     fmt: PromptFormat,      # of the policy
     engine: Executor|None=None, # plays the groups; None: this process, or whom rft.workers and rft.listen name
 ) -> RolloutSource:
-    "Where the rollouts of a run come from."
+    "Return where the rollouts of a run come from."
     r = config.rft
     starts = [Start(app, r.first_seed + k) for k in range(r.starts) for app in r.apps]
     play = PlayRules(r.group_size, r.temperature, r.max_new_tokens, r.repeats)
@@ -123,7 +123,7 @@ def rollout_source(
 def recorded_groups(
     config: TrainingConfig, # its rft and data sections
 ) -> int:
-    "How many groups of an update are of recorded data. Raises ValueError for a share that comes to none, or to all."
+    "Return how many groups of an update are of recorded data. Raises ValueError for a share that comes to none, or to all."
     r = config.rft
     if not config.data.path: return 0
     n = round(r.data_share*r.groups_per_update)
@@ -135,7 +135,7 @@ def recorded_source(
     config: TrainingConfig, # its rft and data sections
     fmt: PromptFormat,      # of the policy
 ) -> RecordedSource:
-    "Where the groups of recorded data come from. Raises RFTError, StoreError or ValueError that say what is wrong with it."
+    "Return where the groups of recorded data come from. Raises RFTError, StoreError or ValueError that say what is wrong with it."
     r = config.rft
     if r.dialect == "agentcpm" and not is_rft_file(config.data.path): raise ValueError(f"rft.dialect: agentcpm asks as a JSONL file has it, and {config.data.path} is none; leave it out")
     data = (RecordedChats(GUIMTRFTDataset(config.data.path, rft_form(config.data.path))) if r.dialect == "agentcpm"
@@ -155,7 +155,7 @@ def rollout_manifest(
 def loss_rule(
     rft: RftSection, # of a config
 ) -> LossRule:
-    "How its loss is computed."
+    "Return how its loss is computed."
     return LossRule(rft.loss, rft.ratio, rft.epsilon, rft.epsilon_high, rft.beta, rft.max_new_tokens)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #fca86103
@@ -228,7 +228,7 @@ class RftTrainer(Trainer):
 
     # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
     def less_memory(self) -> str:
-        "Which settings make the same steps in less memory."
+        "Return which settings make the same steps in less memory."
         n = self.config.training.per_device_train_batch_size
         answers = self.config.rft.micro_batch or self.config.rft.group_size
         if n == 1 and answers == 1: return "One answer is learnt from at a time already; use a smaller model or screen"
@@ -238,7 +238,7 @@ class RftTrainer(Trainer):
     def train_step(self,
         window: Window # from `prepare`
     ):
-        "One optimizer step on what was played, or `rft.epochs` of them."
+        "Make one optimizer step on what was played, or `rft.epochs` of them."
         cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
         if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
         gap = None  # between drawing and learning: later epochs differ by what was learnt, too
@@ -470,7 +470,7 @@ def rft(
 def rft_text(
     result, # of `rft`
 ) -> str:   # a line
-    "How far a run came, what the agent can, and what comes next."
+    "Return how far a run came, what the agent can, and what comes next."
     measured = next((r for r in reversed(result.rows) if r.get("eval_success") is not None), None) if result.agent else None
     shares = "" if measured is None else (f": {measured['eval_success']:.0%} of the validation episodes succeed, "
                                           f"{measured['eval_success_with_retries']:.0%} with retries")

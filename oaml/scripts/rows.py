@@ -69,7 +69,7 @@ class _WrongColumn(ValueError):
     "The column is wrong, not the row."
 
 def _row(number: int, line: int, cells: dict[str, str], plan: ActPlan, goal: str|None, needed: list[str], named: Mapping[str, str], seed: int) -> Row:
-    "One row, checked."
+    "Check one row and return it."
     known = {*holes(goal or ""), *(k for d in plan.shown for k in d.values)}
     goal = cells.get("goal", goal)
     hidden = {*plan.secrets, *(k for d in plan.shown for k, v in d.values.items() if v == SECRET)}
@@ -161,7 +161,7 @@ class RowRecord:
         return RowOutcome(row, how, e.summary or "", self._film(e))
 
     def _film(self, episode: Episode) -> str:
-        "Which steps of the file are this episode's."
+        "Return which steps of the file are this episode's."
         first = 0
         for e in self.file.episodes:
             if e is episode: return f"{first}:{first + len(e.steps)}" if e.steps else ""
@@ -330,7 +330,7 @@ def rows_lines(
     return [f"{o.row.number:>4}  {o.outcome:<9}  {o.film:>8}  {o.reason}" for o in outcomes]
 
 def _last_line(outcomes: list[RowOutcome], why: str, out: str) -> str:
-    "All in one line, and what to do next."
+    "Say all in one line, and what to do next."
     counts = Counter(o.outcome for o in outcomes)
     line = f"{len(outcomes)} rows: " + ", ".join(f"{counts[k]} {w}" for k, w in dict(checked="done and checked", unchecked="done, and nobody could check", halted="halted", failed="failed", cut="cut", open="not begun").items() if counts[k])
     if why: line += f"; {why}"

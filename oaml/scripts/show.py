@@ -79,7 +79,7 @@ def _rewrite(shown: Demonstration, put: Callable[[str], str], values: dict[str, 
     return from_dict(Demonstration, plain | dict(goal=put(shown.goal), steps=_each_text(plain["steps"], put), values=values))
 
 def _hole_of(name: str) -> re.Pattern:
-    "Where a parameter, or a date's day or month, stands; doubled braces are found first, so that they are left alone."
+    "Return where a parameter, or a date's day or month, stands; doubled braces are found first, so that they are left alone."
     return re.compile(rf"\{{\{{|\}}\}}|\{{{re.escape(name)}(_day|_month)?\}}")
 
 def rename_value(
@@ -356,7 +356,7 @@ def _with_secret(shown: Demonstration, name: str) -> Demonstration:
 _PRESSABLE = ("button", "link", "tab", "checkbox", "switch", "radio", "textbox", "searchbox", "combobox", "spinbutton", "option", "menuitem", "listitem", "gridcell", "treeitem", "row", "cell")
 
 def _step_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
-    "Each step as the page shows it, those that are left out too."
+    "Return each step as the page shows it, those that are left out too."
     if written is None: return []
     marks = [draft.marks.get(key, {}) for key in _keys(written)]
     names = draft.called(written)
@@ -365,7 +365,7 @@ def _step_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
     return [dict(words=say_step(replace(s, until_gone=False), values | parts), already=s.already) | {m: given.get(m, getattr(s, m, False)) for m in MARKS} for s, given in zip(written.steps, marks)]
 
 def _value_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
-    "Each value as the page shows it; a word of the goal's has no other name."
+    "Return each value as the page shows it; a word of the goal's has no other name."
     names = draft.called(written) if written else {}
     return [dict(key=k, name=names[k], text=written.values[k], fixed=k in draft.fixed, secret=written.values[k] == SECRET) for k in names if not k.startswith(NAMED)]
 

@@ -130,7 +130,7 @@ def dagger(
     return table
 
 def _seeds_of_round(config: TrainingConfig, rounds: int, episodes: int, first_seed: int) -> int:
-    "How many seeds a round's own episodes take. Raises ValueError for a DAgger that cannot be."
+    "Return how many seeds a round's own episodes take. Raises ValueError for a DAgger that cannot be."
     for name, n in dict(rounds=rounds, episodes=episodes).items():
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     if not config.stream or config.stream.lesson != "acting": raise ValueError("stream: DAgger needs one that is about acting")

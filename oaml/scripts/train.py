@@ -47,7 +47,7 @@ from ..viz.metrics import MetricsMirror
 def theme_family(
     themes: str, # `data.themes` of a config
 ) -> str|None:   # for the generator
-    "None for 'train'; a family by name. The held-out family is refused: it is for measuring."
+    "Return None for 'train', a family by name. The held-out family is refused: it is for measuring."
     if themes == "train": return None
     if themes not in FAMILIES:
         raise ValueError(f"data.themes: {themes!r} is neither 'train' nor one of {', '.join(FAMILIES)}")
@@ -108,7 +108,7 @@ def _sources(shares: dict[str, float]) -> tuple[Source, ...]:
 def playable(
     sources: Iterable[Source], # of a stream
 ) -> list[Source]:
-    "Those that a policy can play here: applications with goals, neither recordings nor MiniWoB++'s pages."
+    "Return those that a policy can play here: applications with goals, neither recordings nor MiniWoB++'s pages."
     return [s for s in sources if s.app not in ("procedural", "miniwob") and not s.app.startswith(SESSIONS)]
 
 # %% ../../nbs/18a_scripts.train.ipynb #42b88b98
@@ -161,7 +161,7 @@ def _on_recorded(load: Callable[[], list[Episode]], fmt: PromptFormat):
 
 # %% ../../nbs/18a_scripts.train.ipynb #8f2e876b
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
-    "How many letters of `eval_episodes` validation episodes of each source are right."
+    "Return how many letters of `eval_episodes` validation episodes of each source are right."
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
     sizes = defaultdict(list)
     for k in kinds:
@@ -282,7 +282,7 @@ class EncodedSamples(Sequence):
 def model_manifest(
     config: TrainingConfig, # names the model
 ) -> dict:                  # {"model": SHA-256 of its manifest}; {} for one that is no folder of oaml's
-    "Which weights a run begins with: it is not resumed if the folder holds others now."
+    "Return which weights a run begins with: it is not resumed if the folder holds others now."
     path = Path(config.model.model_name)/"manifest.json"
     return dict(model=sha256(path.read_bytes())) if path.is_file() else {}
 
@@ -421,7 +421,7 @@ def _in_turn(make: Callable):
     return made if not rank() else make()
 
 def _set_threads(n: int):
-    "How many CPU threads PyTorch computes with."
+    "Set how many CPU threads PyTorch computes with."
     import torch
     torch.set_num_threads(n)
 
