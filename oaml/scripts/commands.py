@@ -178,13 +178,13 @@ def function_at(
 
 # %% ../../nbs/18t_scripts.commands.ipynb #0272d6eb
 _TEXT = {"str", "Path", "os.PathLike"}
-_TYPES = dict(bool=bool, int=int, float=float, list=list[str], Iterable=list[str], dict=list[str])  # of what is typed; others are text
-_READERS = dict(Sequence="scripts.commands:by_commas", tuple="devices.serve:screen_size", dict="scripts.commands:named_values")
+_TYPES = dict(bool=(bool, None), int=(int, None), float=(float, None), list=(list[str], None), Iterable=(list[str], None),  # of what is typed, and what reads that
+              dict=(list[str], "scripts.commands:named_values"), Sequence=(str, "scripts.commands:by_commas"), tuple=(str, "devices.serve:screen_size"))
 _OF_CALLERS = {"say", "progress"}  # parameters for Python: who is told, and whether bars are drawn
 
-def _first_of(p: SourceParameter, table: Mapping[str, Any]) -> Any:
-    "Return the entry of a parameter's first type that has one; None for text, or if no type has one."
-    return None if _TEXT & {*p.kinds} else next((table[k] for k in p.kinds if k in table), None)
+def _typed(p: SourceParameter) -> tuple[Any, str|None]:
+    "Return the type of what is typed for a parameter, by the first of its types that `_TYPES` has, and where the function is that reads it (None: it is taken as it is)."
+    return (str, None) if _TEXT & {*p.kinds} else next((_TYPES[k] for k in p.kinds if k in _TYPES), (str, None))
 
 def command_option(
     p: SourceParameter,     # of the command's function
@@ -196,7 +196,7 @@ def command_option(
     "Return the option that a parameter becomes. What its comment says behind `None:` is shown as the default."
     if default is ...: default = p.default
     if default is COMPUTED: raise ValueError(f"{p.name}: a command's default is a literal, which one reads without running anything")
-    kind, (meaning, nothing) = _first_of(p, _TYPES) or str, re.fullmatch(r"(?s)(.*?)(?:[;,.]? ?None: (.*))?", p.meaning).groups()
+    (kind, _), (meaning, nothing) = _typed(p), re.fullmatch(r"(?s)(.*?)(?:[;,.]? ?None: (.*))?", p.meaning).groups()
     names = [] if argument or kind is bool and default else [flag or f"--{p.name.replace('_', '-')}"]
     if default is None: kind, settings = kind|None, dict(show_default=nothing or True) | settings
     made = (typer.Argument if argument else typer.Option)(*names, **dict(help=meaning) | settings)
@@ -206,7 +206,7 @@ def command_option(
 # %% ../../nbs/18t_scripts.commands.ipynb #38b8eea6
 def _reader(p: SourceParameter, flag: str|None=None, read: str|None=None, form: str|None=None, **settings) -> Callable[[Any], Any]:
     "Return a function that makes a parameter's value of what was typed."
-    place = read or _first_of(p, _READERS)
+    place = read or _typed(p)[1]
     named = dict(option=flag or f"--{p.name.replace('_', '-')}", **dict(form=form) if form else {}) if "dict" in p.kinds else {}
     return lambda value: value if place is None or value is None else function_at(place)(value, **named)
 
