@@ -161,6 +161,7 @@ def draw_entity(
     search = ordered and view not in ("board", "strip") and roomy and rng.random() < .4
     narrow = free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4
     narrows = rng.choice(free) if narrow else ""
+    if not roomy: narrows = ""  # drawn all the same: worlds that have room stay as they were
     paged = view in ("list", "table") and ordered and roomy and rng.random() < .25
     widgets, crumbs = tuple(_widget(f, direct, rng) for f in fields), detail == "page" and rng.random() < .3
     form, saving = rng.choice(FORMS), rng.choice(SAVING) if direct else "at once"
