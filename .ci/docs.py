@@ -2,7 +2,8 @@
 
 Five steps. *Process*: nbdev's processors, with the one that runs cells replaced by one that imports the notebook's module.
 *Names*: pages by module (`viz.screens.html`), links relative, the sidebar in chapters. *Render*: smalldocs, from
-`nbs/_quarto.yml`. *Finish*: nothing is fetched, search works from disk, scrolling code takes the focus. *Widgets*: a cell
+`nbs/_quarto.yml`. *Finish*: nothing is fetched, search works from disk and puts
+guides before signatures, scrolling code takes the focus. *Widgets*: a cell
 with `#| live: NAME` shows the page that `.ci/live.py`'s function NAME makes, in a frame.
 
 What a page was made from is remembered in `_proc/`, so that a changed notebook costs only itself."""
@@ -307,7 +308,9 @@ def prepare(root, work, paths, out):
     site = dict(title=cfg["title"], description=cfg["description"])
     site |= {"site-url": cfg["doc_host"] + cfg["doc_baseurl"], "repo-branch": cfg["branch"], "repo-url": cfg["git_url"]}
     write = lambda name, value: (work/name).write_text(yaml.safe_dump(value, sort_keys=False), encoding="utf-8")
-    write("nbdev.yml", dict(project={"output-dir": os.path.relpath(out, work)}, website=site))
+    source = [dict(text=f"v{cfg['version']}", href=f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md"),
+              dict(icon="github", text="GitHub", href=cfg["git_url"])]
+    write("nbdev.yml", dict(project={"output-dir": os.path.relpath(out, work)}, website=site | dict(navbar=dict(right=source))))
     write("sidebar.yml", sidebar([p for p in paths if p.stem != "index"], chapter_names(root)))
     for name in ("_quarto.yml", "styles.css"): shutil.copy(root/"nbs"/name, work)
     shutil.copytree(root/"nbs/images", work/"images", dirs_exist_ok=True)
@@ -404,6 +407,8 @@ def render(work):
 
 # 4. Finish: what the themes and scripts would fetch lies beside them
 
+SEARCH_HITS = "fuse.search(q, { limit }).map((h) => h.item)"
+SEARCH_RANKED = "window.oamlRanked(fuse.search(q).map((h) => h.item), q).slice(0, limit)"
 SEARCH_FETCH = 'const r = await fetch(offset + "search.json");\n      index = await r.json();'
 SEARCH_SCRIPT = ('index = await new Promise((done, failed) => { const s = document.createElement("script"); s.src = offset + "search.js";\n'
                  '        s.onload = () => done(window.smalldocsSearch); s.onerror = failed; document.head.appendChild(s); });')
@@ -421,6 +426,7 @@ def finish(out):
         css.write_text(THEME_FONTS.sub("", css.read_text(encoding="utf-8")), encoding="utf-8")
     script = out/"site_libs/smalldocs.js"
     text = replace_once(script.read_text(encoding="utf-8"), SEARCH_FETCH, SEARCH_SCRIPT, "the search index")
+    text = replace_once(text, SEARCH_HITS, SEARCH_RANKED, "the search")
     script.write_text(text + (Path(__file__).with_name("site.js")).read_text(encoding="utf-8"), encoding="utf-8")
     index = out/"search.json"
     (out/"search.js").write_text("window.smalldocsSearch = " + index.read_text(encoding="utf-8") + ";\n", encoding="utf-8")

@@ -179,6 +179,10 @@ def test_search_finds_a_function(site, browser, request, how):
     page.locator("a.search-result[href$='viz.screens.html#draw_action']").first.click(timeout=60_000)
     page.wait_for_url("**/viz.screens.html#draw_action")
     assert page.locator("#draw_action").is_visible()
+    page.locator(".smalldocs-search input").fill("install")
+    first = page.locator("a.search-result").filter(has_text="pip install").first
+    first.wait_for(timeout=60_000)
+    assert page.locator("a.search-result").first.get_attribute("href") == "./index.html#two-minutes"  # how one installs oaml, and not InstallApk
     page.close()
 
 
@@ -199,6 +203,9 @@ def test_axe_finds_nothing_serious(site, browser, axe, mode):
     page = context.new_page()
     for name in names:
         page.goto((site/f"{name}.html").as_uri())
+        if name == "index":
+            page.locator(".smalldocs-search input").fill("install")
+            page.locator("a.search-result").first.wait_for(timeout=60_000)
         page.evaluate(axe)
         found = page.evaluate("axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']}).then(r => r.violations)")
         serious += [f"{name}: {v['id']}: {n['html'][:160]}" for v in found if v["impact"] in ("serious", "critical") for n in v["nodes"][:3]]
