@@ -309,7 +309,7 @@ def prepare(root, work, paths, out):
     site |= {"site-url": cfg["doc_host"] + cfg["doc_baseurl"], "repo-branch": cfg["branch"], "repo-url": cfg["git_url"]}
     write = lambda name, value: (work/name).write_text(yaml.safe_dump(value, sort_keys=False), encoding="utf-8")
     source = [dict(text=f"v{cfg['version']}", href=f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md"),
-              dict(icon="github", text="GitHub", href=cfg["git_url"])]
+              dict(text="GitHub", href=cfg["git_url"])]
     write("nbdev.yml", dict(project={"output-dir": os.path.relpath(out, work)}, website=site | dict(navbar=dict(right=source))))
     write("sidebar.yml", sidebar([p for p in paths if p.stem != "index"], chapter_names(root)))
     for name in ("_quarto.yml", "styles.css"): shutil.copy(root/"nbs"/name, work)

@@ -203,7 +203,7 @@ def test_axe_finds_nothing_serious(site, browser, axe, mode):
     page = context.new_page()
     for name in names:
         page.goto((site/f"{name}.html").as_uri())
-        if name == "index":
+        if name == "index" and mode != "narrow":  # there the box is in a menu
             page.locator(".smalldocs-search input").fill("install")
             page.locator("a.search-result").first.wait_for(timeout=60_000)
         page.evaluate(axe)
