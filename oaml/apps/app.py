@@ -56,9 +56,10 @@ class DragTo:
 
 @dataclass(frozen=True)
 class ScrollIn:
-    "Scroll a region by most of its height."
-    id: str           # the app's name for the region
-    down: bool=True   # show what is further down; False: further up
+    "Scroll a region."
+    id: str             # the app's name for the region
+    down: bool=True     # show what is further down; False: further up
+    by: float|None=None # how far, as a share of the screen's height; None: most of the region's
 
 # %% ../../nbs/03b_apps.app.ipynb #18f71125
 @dataclass(frozen=True)

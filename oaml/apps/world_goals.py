@@ -328,13 +328,18 @@ class World(WorldScreens):
             unsaved = "save" in r and not r["save"].disabled
             if held: return [ClickOn("save")] + [PressKey("Enter")]*_types(r) if unsaved else [Finish()]
             button = e.detail == "inline" and next((x.id for x in r.elements if x.id.startswith("edit:")), "")
-            if held is None: return [ClickOn(button)] if button and act.verb == "edit" and f.kind != "flag" else self._look_in_detail(r, e, f.id)
-            if f"show:{f.id}" not in r: return _set_field(r, f, act.value)
+            if held is None and button and act.verb == "edit" and f.kind != "flag": return [ClickOn(button)]
+            if held is None and not self._passed(r, e, act): return self._look_in_detail(r, e, f.id)
+            if held is not None and f"show:{f.id}" not in r: return _set_field(r, f, act.value)
         verb = "edit" if act.verb == "edit" else act.verb
         button = next((x for x in r.elements if x.id.startswith(f"{verb}:")), None)
         if button: return [ClickOn(button.id)]
         if verb in self._verbs_of_detail(e): return self._look_in_detail(r, e)
         return r.close("back") or [PressKey("Escape")]
+
+    def _passed(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> bool:
+        "Return whether the button for a move is seen and its field is above what is seen: on the way down it was read."
+        return act.verb == "move" and self._is_above(r, e, act.field) and any(x.id.startswith("move:") for x in r.elements)
 
     def _verbs_of_detail(self, e: EntitySpec) -> list[str]:
         "Return the verbs whose buttons are on the detail."
@@ -344,11 +349,16 @@ class World(WorldScreens):
     def _look_in_detail(self, r: ScreenReader, e: EntitySpec, field: str="") -> list[Intent]:
         "Scroll where the record is shown, towards a field or, below them all, its buttons."
         region = "card" if "card" in r else "rows"
-        order, at = [f.id for f in e.fields], r[region].value if region in r else ""
-        visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
-        up = bool(field and (order.index(field) < min(visible) if visible else region == "card"))  # an unfolded record goes on below
-        if at not in ("", "0" if up else "100"): return [ScrollIn(region, down=not up)]
+        at, up = r[region].value if region in r else "", self._is_above(r, e, field)
+        row = next((x for x in _rows(r) if x.selected), None) if e.detail == "inline" else None
+        if at not in ("", "0" if up else "100"): return [ScrollIn(region, not up, None if up or row is None else max(.02, row.box[1] - r[region].box[1]))]  # its row stays in sight
         return r.close("back") or [PressKey("Escape")]
+
+    def _is_above(self, r: ScreenReader, e: EntitySpec, field: str) -> bool:
+        "Return whether a field is above what is seen of the detail; an unfolded record goes on below."
+        order = [f.id for f in e.fields]
+        visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
+        return bool(field) and (order.index(field) < min(visible) if visible else "card" in r)
 
     def _tell_field(self, r: ScreenReader, e: EntitySpec, f: WorldField) -> list[Intent]:
         "Answer what a field holds."
@@ -403,7 +413,7 @@ class World(WorldScreens):
     def _plan_restore(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
         "Plan the next intent in the archive."
         row = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
-        if row: return [ClickOn(f"restore:{row.id.removeprefix('name:')}")]
+        if row and (button := f"restore:{row.id.removeprefix('name:')}") in r: return [ClickOn(button)]
         return r.scroll_on("rows") or [Finish()]
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #dd8c4a99

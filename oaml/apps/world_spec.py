@@ -267,7 +267,14 @@ def _draw(seed: int, attempt: int) -> WorldSpec:
     extras = tuple(rng.sample([x for x in WORD_EXTRAS if x[0] not in dict(words).values()], rng.randint(0, 2)))
     spec = WorldSpec(seed, "" if invented else trade, title, entities, nav, captions, feedback, confirm, sign_in, delay, extras,
                      rng.random() < .5, words, tuple(icons.items()))
-    return _with_specials(spec, Random(f"world's specials:{seed}:{attempt}"))
+    return _told_whole(_with_specials(spec, Random(f"world's specials:{seed}:{attempt}")))
+
+def _told_whole(spec: WorldSpec) -> WorldSpec:
+    """Leave out what the screen does not tell to its end: pages where nothing says what was done (whether a name would stand between the last of a page
+    and the first of the next is seen on neither), and questions of the most in a table beside a side list, where names are cut."""
+    def told(e): return replace(e, per_page=e.per_page if spec.feedback in ("changes", "status") else 0,
+                                sorts=() if spec.nav == "side" and e.view == "table" else e.sorts)
+    return replace(spec, entities=tuple(map(told, spec.entities)))
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #b3ccebf3
 STRUCTURE_SHARES = dict(test=2, validation=1) # of ten structures; the rest are for training

@@ -160,7 +160,7 @@ class WorldScreens(TaskApp):
         if e.rows in ("tools", "menu") and verbs:
             more = tool(f"more:{r.id}", self.spec.word("more"), self.spec.icon("more"), opens=True, menu=menu)
             tools = [self._tool(f"{v}:{r.id}", v) for v in verbs[:TOOLS_OF_ROW]] if e.rows == "tools" else [more]
-            line = bar(replace(link(r.id, r.name), grow=True), *([text(beside)] if beside else []), *tools)
+            line = bar(replace(link(r.id, r.name), grow=True), *([text(beside)] if beside and self.spec.nav != "side" else []), *tools)
         if e.rows == "checks":
             tick = replace(checkbox(f"tick:{r.id}", r.name, r.id in s.ticked), grow=True)
             line = bar(tick, *([text(beside)] if beside else []), tool(r.id, r.name, e.icon))
@@ -269,7 +269,7 @@ class WorldScreens(TaskApp):
         verbs = [v for v in ("edit", *self._row_verbs(e)) if v in e.verbs and not (v == "edit" and e.direct)]
         on_row = verbs_on_row(self, e)
         verbs = [v for v in verbs if v not in on_row]
-        make = self._tool if e.detail == "dialog" else self._button
+        make = self._tool if e.detail in ("dialog", "inline") else self._button  # in the list, words would push the fields out of sight
         return [row(*(make(f"{v}:{r.id}", v) for v in verbs))] if verbs else []
 
     def _save_bar(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:

@@ -37,7 +37,7 @@ def _pointing_target(intent: Intent, elements: tuple[Element, ...], precision: i
     e = _element(intent.id, elements)
     x, y = _middle(e, precision)
     if isinstance(intent, ScrollIn):
-        by = max(round(SCROLL_SHARE*(e.box[3]-e.box[1]), precision), 10**-precision)
+        by = max(round(intent.by or SCROLL_SHARE*(e.box[3]-e.box[1]), precision), 10**-precision)
         return Target(Action("scroll", x=x, y=y, dx=0., dy=by if intent.down else -by), e.box, e.role, e.name)
     if isinstance(intent, DragTo):
         to = _element(intent.target, elements)
