@@ -221,7 +221,8 @@ def docs():
 def lab(*args):
     "Open JupyterLab on the notebooks; `args` go to `jupyter lab`."
     setup()
-    run(tool("jupyter"), "lab", *(args or ("index.ipynb",)), cwd=ROOT/"nbs")
+    as_root = ["--allow-root"]*(hasattr(os, "geteuid") and os.geteuid() == 0)  # a container's only user; it listens on this machine alone, with a token
+    run(tool("jupyter"), "lab", *as_root, *(args or ("index.ipynb",)), cwd=ROOT/"nbs")
 
 
 def shape():

@@ -6,7 +6,7 @@
 __all__ = ['Intent', 'SPLITS', 'CARELESS_TYPES', 'CARELESS_KEYS', 'CARELESS_CHARS', 'ANY_TYPES', 'ANY_KEYS', 'Goal', 'ClickOn',
            'HoverOn', 'DragTo', 'ScrollIn', 'TypeText', 'PressKey', 'Wait', 'Reply', 'Finish', 'App', 'Screen', 'Stage',
            'handle_event', 'advance', 'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action',
-           'check_app']
+           'element_names', 'check_app']
 
 # %% ../../nbs/03b_apps.app.ipynb #e9683346
 import hashlib
@@ -180,9 +180,10 @@ class Stage:
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "Return `ui` for a screen that has changed: focus, caret and scrolling only of what is still there."
     there = {p.widget.id for p in placed.walk()}
+    offsets = {p.widget.id: p.offset for p in placed.walk() if p.widget.role == "region"}  # what a list that has shrunk is scrolled by
     in_reach = {p.widget.id for layer in active(placed) for p in layer.walk()}  # a dialog may have covered a menu
     ui = replace(ui, popup=ui.popup if ui.popup in in_reach else None, tip=ui.tip if ui.tip in there else None,
-                 scroll=tuple((k, v) for k, v in ui.scroll if k in there))
+                 scroll=tuple((k, offsets[k]) for k, _ in ui.scroll if k in offsets))
     p = focused(ui, placed)
     if not p: return replace(ui, focus=None, caret=0, anchor=0)
     n = len(p.widget.value)
@@ -297,23 +298,37 @@ def random_action(
     return Action("drag", x=x, y=y, x2=x2, y2=y2)
 
 # %% ../../nbs/03b_apps.app.ipynb #2f100a57
+def element_names(
+    elements: tuple[Element, ...], # of a screen
+) -> str:                          # such as: button 'Save' (save), textbox 'Name' (name)
+    "Return what has an id, by role, name and id, for a message."
+    return ", ".join(f"{e.role} {e.name!r} ({e.id})" for e in elements if e.id)
+
 def check_app(
     app: App,                         # the application
     seed: int,                        # seed of the start and of the random actions
     actions: int=200,                 # how many random actions
     size: tuple[int, int]=(256, 192), # size of the screen: width, height in pixels
 ):
-    "Raise AssertionError if `app` breaks the contract on `seed`."
-    stage, rng = Stage(app, theme_for(seed, form=form_of(size)), size), Random(seed)
-    family = app.families[seed % len(app.families)]
+    "Raise AssertionError if `app` breaks the contract on `seed`; notes on it, and on any error of the application, say where."
+    stage, family, done = Stage(app, theme_for(seed, form=form_of(size)), size), app.families[seed % len(app.families)], []
+    try: _check_contract(stage, seed, family, actions, done)
+    except Exception as e:
+        last = f", the last {done[-1]}" if done else ""
+        e.add_note(f"{family}, seed {seed}, look {stage.theme.family}, {size[0]}x{size[1]}, after {len(done)} careless actions{last}")
+        raise
+
+def _check_contract(stage: Stage, seed: int, family: str, actions: int, done: list[Action]):
+    "Act carelessly, and add each action to `done`. Raise AssertionError if the application breaks the contract."
+    app, rng = stage.app, Random(seed)
     screen = first = Screen(app.start(Random(seed), family))
-    assert app.goal(first.app).family == family and app.goal(first.app).text.strip()
-    done, plans = [], {}
+    assert app.goal(first.app).family == family and app.goal(first.app).text.strip(), f"{app.name}: the goal has no words, or another family"
+    plans = {}
     for _ in range(actions):
         found = stage.elements(screen)
         plan = app.plan(found, app.goal(screen.app), [])
-        assert plan, f"{app.name}: no plan on {found}"
-        assert plans.setdefault(digest(list(map(asdict, found))), plan) == plan, f"{app.name}: two plans for one screen"
+        assert plan, f"{app.name}: no plan on a screen with {element_names(found)}"
+        assert plans.setdefault(digest(list(map(asdict, found))), plan) == plan, f"{app.name}: two plans for one screen, with {element_names(found)}"
         done.append(random_action(rng, found, ANY_TYPES, ANY_KEYS))
         screen = act(stage, screen, done[-1])
     again = first

@@ -12,7 +12,7 @@ from random import Random
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText
 from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, count_words, fill, message_box,
-                           question_box, shuffled, undo_all_tool, word_goal)
+                           question_box, shows, shuffled, undo_all_tool, word_goal)
 from .words import pick_words
 from ..ui.layout import ELLIPSIS, Element
 from ..ui.widgets import (Widget, bar, button, field, item, listing, over, row, scroll, spinner, switch, tab, tabs,
@@ -287,8 +287,7 @@ def _find(r: ScreenReader, names: list[str]) -> list[Intent]:
     "Open the row of one of `names`, or go where the first of them should be."
     rows, box = r.of("listitem"), r.by_id.get("search")
     there = [w for n in names for w in (n, _shown_name(n, True))]
-    found = [ClickOn(e.id) for e in rows if e.name in there or e.name.endswith(ELLIPSIS)
-             and any(w.startswith(e.name[:-1]) for w in there)]  # a phone cuts long ones
+    found = [ClickOn(e.id) for e in rows if any(shows(e.name, w) for w in there)]  # a phone cuts long ones
     if found: return found
     if box and box.value and box.value != names[0]: return fill(box, names[0])
     ways = _ways(r, rows, names[0])

@@ -11,9 +11,8 @@ from random import Random
 
 
 from .app import ClickOn, Finish, Goal, Intent
-from .kit import BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, word_goal
+from .kit import BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, shows, word_goal
 from .words import pick_words
-from ..ui.layout import ELLIPSIS
 from ..ui.widgets import (Widget, actions, bar, button, combobox, dialog, heading, item, listing, nav, over, panel,
                              radio, row, scroll, spinner, split, switch, tab, text, textbox, tool, window)
 
@@ -349,16 +348,12 @@ Settings.presses = {
     "help": dict(dialog="help"), "ok": dict(dialog=""), "leave-keep": dict(dialog="")}
 
 # %% ../../nbs/03e_apps.settings.ipynb #1d54168e
-def _is(shown: str, name: str) -> bool:
-    "Return whether `shown`, cut off perhaps, says `name`."
-    return shown == name or shown.endswith(ELLIPSIS) and name.startswith(shown[:-1])
-
 def _slipped(goal: Goal, what: str) -> bool:
     "Return whether `what`, all that has changed, cannot be what `goal` wants. Of a whole section only the list at home tells."
     if goal.family in ("all_off", "ask"): return goal.family == "ask"
     names = [n for n, _ in goal["wants"]]
     many = what.removesuffix(" changes")
-    return int(many) > len(names) if many.isdigit() else not any(_is(what, n) for n in names)
+    return int(many) > len(names) if many.isdigit() else not any(shows(what, n) for n in names)
 
 # %% ../../nbs/03e_apps.settings.ipynb #b2134351
 def _at_home(r: ScreenReader) -> list[Intent]:
@@ -406,7 +401,7 @@ def _in_window(r: ScreenReader) -> list[Intent]:
     acts = _in_section(r, r.tab) if r.tab in places else []
     if acts is None: return r.look_further()
     if acts: return acts
-    missing = [p for (n, _), p in zip(goal["wants"], places) if p != r.tab and (len(places) == 1 or not _is(what, n))]
+    missing = [p for (n, _), p in zip(goal["wants"], places) if p != r.tab and (len(places) == 1 or not shows(what, n))]
     if missing and what != "2 changes": return [ClickOn(f"tab-{p}") for p in missing]
     if word == "Unsaved": return r.press("save", "ctrl+s")
     return r.press("back", "Escape") if goal.family in _LEAVING else [Finish()]

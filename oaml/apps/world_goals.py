@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ACT_PLACES', 'EDIT_FAMILIES', 'WORLD_FAMILIES', 'MOST_STEPS', 'EXTREMES', 'WORLD_WORDINGS', 'SIGN_IN_WORDINGS',
-           'QUOTES', 'HELD_SHARE', 'World', 'WorldAct', 'do_act', 'editable', 'shows']
+           'QUOTES', 'HELD_SHARE', 'World', 'WorldAct', 'do_act', 'editable']
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #1a842c86
 import re
@@ -14,7 +14,7 @@ from random import Random
 
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, Wait
-from .kit import ScreenReader, fill
+from .kit import ScreenReader, fill, shows
 from .lexicon import WorldField, draw_value
 from .world_spec import BULK_VERBS, HOME_NAVIGATION, EntitySpec
 from .worlds import (GONE, HERE, NAME_PREFIX, ORDERED, STORED, TAKEN, WorldRecord, WorldScreens, WorldState, draw_records, sort_key,
@@ -677,13 +677,6 @@ World.left_open = ("dialog",)
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #0c93b1a0
 _RECORD_ID = re.compile(r"[abc]\d+")
-
-def shows(
-    shown: str, # words on the screen, perhaps cut
-    words: str, # what is looked for
-) -> bool:
-    "Return whether the screen's words can be `words`."
-    return shown == words or shown.endswith(ELLIPSIS) and words.startswith(shown[:-1])
 
 def _rows(r: ScreenReader) -> list[Element]:
     "Return the records that are seen."

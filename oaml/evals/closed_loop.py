@@ -6,6 +6,7 @@
 __all__ = ['run_episodes', 'drawn_again', 'beside_oracle', 'success_ratio', 'false_ratio', 'summarise']
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #06c64adf
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 from PIL import Image
@@ -28,9 +29,10 @@ def run_episodes(
     seeds: Sequence[int],                    # of the episodes
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
     lengths: Sequence[int]|None=None,        # actions that the oracle needs in each episode; None: it is asked
+    file: str|os.PathLike|None=None,         # of episodes: each is added as it ends, and those that are there are not played again
 ) -> list[Episode]:                          # in the order of `seeds`
     "Play every episode to its DONE or to the step budget, with the oracle's number of actions beside it."
-    episodes, device = in_order(play(agent, FreshDevices(make_device), seeds, progress=progress), seeds), make_device()
+    episodes, device = in_order(play(agent, FreshDevices(make_device), seeds, progress=progress, file=file), seeds), make_device()
     for k, (e, seed) in enumerate(zip(episodes, seeds)): e.oracle_steps = lengths[k] if lengths else oracle_steps(device, seed)
     return episodes
 

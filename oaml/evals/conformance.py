@@ -7,6 +7,7 @@ __all__ = ['SHOWN_ACTIONS', 'LIMITS', 'QUICK', 'ConformanceError', 'check_oracle
            'check_conformance', 'report_conformance']
 
 # %% ../../nbs/15f_evals.conformance.ipynb #341267ac
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from random import Random
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split_seeds
+from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, element_names, random_action, split_seeds
 from ..apps.catalog import load_app
 from ..devices.app_device import AppDevice
 from ..devices.oracle import acceptable_targets, oracle_steps, play_oracle
@@ -65,9 +66,8 @@ def _failure(device: AppDevice, what: str, problem: str, seed: int, disturbed: b
         lines.append(f"{len(done)}. {format_action(target.action, precision)}" + (f" on {target.role} {target.name!r}" if target.name else ""))
         if target.action.type == "done": break
         device.perform(target.action, draw=False)
-    names = ", ".join(f"{e.role} {e.name!r} ({e.id})" for e in device.last_elements if e.id)
     text = [what + (", from a disturbed beginning" if disturbed else "") + f", {device.size[0]}x{device.size[1]}", f"why: {problem}", f"goal: {device.goal.text}",
-            *lines[-SHOWN_ACTIONS:], f"on the last screen: {names}"]
+            *lines[-SHOWN_ACTIONS:], f"on the last screen: {element_names(device.last_elements)}"]
     return ConformanceError("\n".join(text), filmstrip(images[-SHOWN_ACTIONS:], (done + [None]*(len(images) - len(done)))[-SHOWN_ACTIONS:]))
 
 def check_oracle(
@@ -77,20 +77,22 @@ def check_oracle(
     size: tuple[int, int]|None=None,     # of the screen, pixels; None: the application's own
     disturbed: bool=False,               # begin in a state that careless actions left behind
     precision: int=3,                    # decimals of coordinates
+    progress: bool=False,                # show a bar of episodes
 ) -> int:                                # episodes played
     "Play the oracle's episodes. Raises ConformanceError that shows the first which it does not solve within the budget."
     app = load_app(app) if isinstance(app, str) else app
-    played, seeds, looks = 0, tuple(seeds), tuple(looks)
-    for goal in app.families:
-        for look in looks:
-            device = AppDevice(app, size, look, goals=(goal,))
-            for seed in seeds:
-                device.reset(seed, draw=False)
-                if disturbed: _disturb(device, Random(f"disturb:{seed}"))
-                if problem := _oracle_problem(device, precision):
-                    raise _failure(device, f"{app.name}, {goal}: the oracle does not solve seed {seed} in the look {look}", problem, seed, disturbed, precision)
-                played += 1
-    return played
+    seeds, looks = tuple(seeds), tuple(looks)
+    with tqdm(total=len(app.families)*len(looks)*len(seeds), desc=f"{app.name}, oracle", unit="episode", disable=not progress, leave=False) as bar:
+        for goal in app.families:
+            for look in looks:
+                device = AppDevice(app, size, look, goals=(goal,))
+                for seed in seeds:
+                    device.reset(seed, draw=False)
+                    if disturbed: _disturb(device, Random(f"disturb:{seed}"))
+                    if problem := _oracle_problem(device, precision):
+                        raise _failure(device, f"{app.name}, {goal}: the oracle does not solve seed {seed} in the look {look}", problem, seed, disturbed, precision)
+                    bar.update()
+        return bar.total
 
 # %% ../../nbs/15f_evals.conformance.ipynb #10204e5f
 LIMITS = dict(memoriser=.05, nearest=.05, random=.10)  # success over an application; for random over each goal family
@@ -157,6 +159,7 @@ def check_conformance(
     episodes: int=20,                  # of each goal family that the baselines act in
     known: int=50,                     # of each goal family that they learn from
     say: Callable[[str], object]|None=None, # called with each phase in words; None: phases are not reported
+    progress: bool=False,              # show a bar of each phase's episodes
 ) -> list[dict]:                       # rows of `examine`
     "Check contract, oracle, recovery and baselines. Raises ConformanceError that names and shows what fails."
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
@@ -166,16 +169,17 @@ def check_conformance(
     for s, goal in enumerate(app.families): _check_contract(app, s, goal, size)
     for k, disturbed in ((2, False), (3, True)):
         say(f"{k} of 4, oracle{' from disturbed beginnings' if disturbed else ''}: {n*seeds*len(looks)} episodes in {len(looks)} looks")
-        check_oracle(app, range(seeds), looks, size, disturbed)
+        check_oracle(app, range(seeds), looks, size, disturbed, progress=progress)
     say(f"4 of 4, baselines: {n*episodes} episodes each, after {n*known} to learn from")
-    rows = examine(app, episodes*n, known*n, size)
-    check_baselines(rows)
+    rows = examine(app, episodes*n, known*n, size, progress)
+    try: check_baselines(rows)
+    except AssertionError as e: raise ConformanceError(f"{e}, of {episodes*n} validation episodes of all families, looks by seed, at {size[0]}x{size[1]}") from e
     return rows
 
 def _check_contract(app: App, seed: int, goal: str, size: tuple[int, int]):
     "Raise ConformanceError if `check_app` fails, with any error of the application."
     try: check_app(app, seed, 100, size)
-    except Exception as e: raise ConformanceError(f"{app.name}, {goal}: the contract is broken on seed {seed}: {type(e).__name__}: {e}") from e
+    except Exception as e: raise ConformanceError("\n".join([f"{app.name}, {goal}: the contract is broken on seed {seed}: {type(e).__name__}: {e}", *getattr(e, "__notes__", ())])) from e
 
 QUICK = dict(seeds=2, looks=tuple(FAMILIES)[:2], episodes=10, known=20)  # what takes less than a minute
 
@@ -191,7 +195,7 @@ def report_conformance(
     the screens; the exit code is 1.
 
     Raises ConformanceError, or ValueError for a name that is unknown."""
-    try: return check_conformance(app, say=say, **{} if whole else QUICK)
+    try: return check_conformance(app, say=say, progress=sys.stderr.isatty(), **{} if whole else QUICK)
     except ConformanceError as e:
         if e.strip is None: raise
         Path(out).parent.mkdir(parents=True, exist_ok=True)

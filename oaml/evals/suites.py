@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['SUITES', 'REAL_APPS_SUITE', 'EPISODES_A_CALL', 'ROW', 'TOTALS', 'COPYING', 'AGENTS', 'KNOWN_SESSIONS', 'Suite',
-           'load_suite', 'app_suite', 'RealSuite', 'Report', 'AgentByName', 'mean_row', 'row_names', 'evaluate_suite',
-           'total_rows', 'training_episodes', 'load_agent', 'agent_name']
+           'load_suite', 'app_suite', 'RealSuite', 'Report', 'kept_file', 'AgentByName', 'mean_row', 'row_names',
+           'evaluate_suite', 'total_rows', 'training_episodes', 'load_agent', 'agent_name']
 
 # %% ../../nbs/15d_evals.suites.ipynb #e9ba47c9
 import json
+import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,7 @@ from .hosted import HostedAgent, is_hosted, load_hosted, spending
 from .shots import SHOWN_AGENTS, app_shots, teach
 from .trajectory_matching import Ratio, Scores, predict_steps
 from ..ingest.engines import ProgressReporter, open_engine, progress_host, receive_counts
+from ..ingest.episodes import append_episode
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..realapps.catalog import REAL_APPS, REAL_KINDS, real_apps_tasks
 from ..realapps.tasks import Look, RealTask, draw_scene
@@ -141,7 +144,15 @@ class Report:
         for e, p in zip(self.recorded, self.predicted): scores.add_episode(e, p)
         return scores
 
-def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0) -> list[Report]:
+def kept_file(
+    folder: str|os.PathLike, # of an evaluation
+    app: str,                # application of its suite
+    agent: str,              # name of an agent
+) -> Path:                   # of episodes, a line each
+    "Return where an evaluation keeps an agent's episodes in an application, while it is under way."
+    return Path(folder)/(re.sub(r"[^\w@.+-]+", "_", f"{app} {agent}") + ".jsonl")
+
+def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0, kept: str|os.PathLike|None=None) -> list[Report]:
     "Return a report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device, recorded = suite.device(app), []
@@ -149,26 +160,28 @@ def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], 
             for s in seeds:
                 recorded.append(record_episode(device, s, Path(folder)))
                 bar.update()
-        return [_report_shown(a, suite, app, recorded, progress, shots) if shots else _report(a, suite, app, seeds, recorded, progress) for a in agents]
+        files = [None if kept is None else kept_file(kept, app, agent_label(a)) for a in agents]
+        return [_report_shown(a, suite, app, recorded, progress, shots, file) if shots else _report(a, suite, app, seeds, recorded, progress, file)
+                for a, file in zip(agents, files)]
 
-def _report_shown(agent: Agent, suite: Suite, app: str, recorded: list[Episode], progress: bool|ProgressReporter, shots: int) -> Report:
+def _report_shown(agent: Agent, suite: Suite, app: str, recorded: list[Episode], progress: bool|ProgressReporter, shots: int, file: Path|None) -> Report:
     """Return the report of an agent that was shown each kind of goal before it came. It is measured acting alone, if it reads what no recorded step
     has."""
     parts, device = [], suite.device(app)
     for family in dict.fromkeys(e.workflow_id for e in recorded):
         mine = [e for e in recorded if e.workflow_id == family]
         teach(agent, app_shots(device, family, shots))
-        parts.append(_report(agent, suite, app, [e.meta["seed"] for e in mine], mine, progress))
+        parts.append(_report(agent, suite, app, [e.meta["seed"] for e in mine], mine, progress, file))
     return _joined(app, parts)
 
-def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded: list[Episode], progress: bool|ProgressReporter) -> Report:
-    "Return what one agent did. How many actions the oracle needs is known from its episodes."
+def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded: list[Episode], progress: bool|ProgressReporter, file: Path|None) -> Report:
+    "Return what one agent did; its episodes are added to `file` as they end. How many actions the oracle needs is known from its episodes."
     make_device, lengths = partial(suite.device, app), [len(e.steps) for e in recorded]
     if isinstance(agent, HostedAgent): played, predicted = agent.play(suite.name, make_device, seeds, recorded, progress)
     else:
         live = isinstance(agent, tuple(SHOWN_AGENTS.values()))  # there is no device, and maybe no tree, behind a recorded step
         predicted = [] if live else [e.actions for e in recorded] if isinstance(agent, Oracle) else predict_steps(agent, recorded, progress)
-        played = run_episodes(agent, make_device, seeds, progress, lengths)
+        played = run_episodes(agent, make_device, seeds, progress, lengths, file)
     for e in played: e.meta = dict(suite=suite.name)
     return Report(app, played, recorded, predicted)
 
@@ -212,15 +225,17 @@ def _engine_bar(name: str, total: int, calls: Executor, progress: bool) -> Itera
         if not progress: return (yield bar, False)
         with receive_counts(show, progress_host(calls)) as report: yield bar, report
 
-def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor) -> list[list[Report]]:
-    "Play by the engine, and return for each agent its reports, one an application. Raises ValueError for a hosted model."
+def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor, kept: str|os.PathLike|None) -> list[list[Report]]:
+    "Play by the engine, and return for each agent its reports, one an application; what a worker has done is kept here. Raises ValueError for a hosted model."
     if any(isinstance(a, HostedAgent) for a in agents):
         raise ValueError("engine: a hosted model has threads of its own; say how many by concurrency=")
     parts = [(app, seeds[i:i+EPISODES_A_CALL]) for app in suite.apps for i in range(0, len(seeds), EPISODES_A_CALL)]
     total, played = len(agents)*len(seeds)*len(suite.apps), []
-    with open_engine(engine) as calls, _engine_bar(suite.name, total, calls, progress) as (bar, report):
-        for reports in calls.map(partial(_run_part, agents, suite, report), parts):
+    with open_engine(engine) as calls, _engine_bar(suite.name, total, calls, progress) as (bar, reporter):
+        for reports in calls.map(partial(_run_part, agents, suite, reporter), parts):
             played.append(reports)
+            for agent, report in zip(agents, reports):
+                for e in report.played if kept is not None else (): append_episode(e, kept_file(kept, report.app, agent_label(agent)))
             bar.update(max(0, sum(len(r.played) for p in played for r in p) - bar.n))  # though a worker's report was lost
     return [[_joined(app, [r for r in mine if r.app == app]) for app in suite.apps] for mine in zip(*played)]
 
@@ -288,6 +303,7 @@ def evaluate_suite(
     progress: bool=False,      # show bars
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
     shots: int=0,              # demonstrations, of training seeds, that each agent is shown of a kind of goal before it is asked
+    kept: str|os.PathLike|None=None, # folder, exists: each episode is added to a file there as it ends, and those that are there are not played again; None: none
 ) -> tuple[list[dict[str, Any]], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Evaluate closed loop and offline together, all agents on the same episodes. Raises ValueError."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
@@ -299,9 +315,10 @@ def evaluate_suite(
     if shots and engine is not None: raise ValueError("shots: an engine's workers show nothing to their agents; leave engine out")
     for a in agents if not shots else ():
         if isinstance(a, tuple(SHOWN_AGENTS.values())): raise ValueError(f"agent: {agent_label(a)} does what it was shown; say how many demonstrations by shots (--shots 1)")
+    if engine is not None and kept is not None and any(Path(kept).glob("*.jsonl")): raise ValueError(f"engine: plays all anew, and {kept} has episodes already; leave engine out, or empty the folder")
     seeds = split_seeds(split, episodes, first)
-    if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine)
-    else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress, shots) for app in suite.apps)))
+    if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine, kept)
+    else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress, shots, kept) for app in suite.apps)))
     rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, row_names(suite.name, split, first, a, shots), mine)]
     return rows, [list(r) for r in reports]
 

@@ -101,10 +101,12 @@ def button(
     icon: str="",         # drawn before the caption
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
     opens: bool=False,    # a plain click opens the menu too
+    drag: bool=False,     # True: it may be dragged
+    drop: bool=False,     # True: it takes what is dropped on it
 ) -> Widget:
     "Return a button."
     return Widget("button", id, name, primary=primary, disabled=disabled, cancel=cancel, icon=icon, menu=menu,
-                  opens=opens)
+                  opens=opens, drag=drag, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #edd5715a
 def tool(
@@ -116,10 +118,12 @@ def tool(
     cancel: bool=False,          # what Escape and BACK press
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
     opens: bool=False,           # a plain click opens the menu too
+    drag: bool=False,            # True: it may be dragged
+    drop: bool=False,            # True: it takes what is dropped on it
 ) -> Widget:
     "Return a button that is an icon."
     return Widget("button", id, name, icon=icon, bare=True, tip=tip, disabled=disabled, cancel=cancel, menu=menu,
-                  opens=opens)
+                  opens=opens, drag=drag, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #70fed06e
 def link(
@@ -199,10 +203,11 @@ def item(
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
     drag: bool=False,            # True: it may be dragged
     drop: bool=False,            # True: it takes what is dropped on it
+    opens: bool=False,           # a plain click opens the menu too
 ) -> Widget:
     "Return a row of a list, as wide as the list."
-    return Widget("listitem", id, name, value, icon=icon, selected=selected, strong=strong, menu=menu, drag=drag,
-                  drop=drop)
+    return Widget("listitem", id, name, value, icon=icon, selected=selected, strong=strong, menu=menu, opens=opens,
+                  drag=drag, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #409329da
 def tab(
@@ -219,9 +224,13 @@ def cell(
     name: str,           # its address for the record, such as "B3"
     value: str="",       # its text
     selected: bool=False, # highlighted
+    menu: tuple[Widget, ...]=(), # what a right click or a long press opens
+    opens: bool=False,   # a plain click opens the menu too
+    drag: bool=False,    # True: it may be dragged
+    drop: bool=False,    # True: it takes what is dropped on it
 ) -> Widget:
     "Return a cell of a `grid` that holds text; arrow keys move among them."
-    return Widget("gridcell", id, name, value, selected=selected)
+    return Widget("gridcell", id, name, value, selected=selected, menu=menu, opens=opens, drag=drag, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d0b5c3c9
 def day(
@@ -232,10 +241,13 @@ def day(
     strong: bool=False,   # bold (today)
     dot: bool=False,      # a dot in its corner: something is on
     drop: bool=False,     # True: it takes what is dropped on it
+    menu: tuple[Widget, ...]=(), # what a right click or a long press opens
+    opens: bool=False,    # a plain click opens the menu too
+    drag: bool=False,     # True: it may be dragged
 ) -> Widget:
     "Return a small button in a `grid`, as wide as its column. The record has a dot as its value."
     return Widget("button" if id else "text", id, name, "\N{BULLET}"*dot, selected=selected, disabled=disabled,
-                  strong=strong, drop=drop)
+                  strong=strong, menu=menu, opens=opens, drag=drag, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #4a11986b
 def field(
