@@ -28,7 +28,7 @@ CPU are CPU seconds of all threads together, so that a busy machine measures nea
 with the same settings; cached vision, which TRL has not, beside TRL as it is.
 
 **No GPU was at hand when this was written: the tables below that name a CPU are all there is.** A figure for a card stands here only where
-somebody ran the command on one.
+somebody ran the command on one. Unsloth, which has no CPU either, was not laid beside for the same reason.
 """
 
 _ROPE = dict(rope_type="default", rope_theta=5e6, mrope_section=[24, 20, 20], mrope_interleaved=True)

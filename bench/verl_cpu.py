@@ -1,6 +1,6 @@
 """GRPO by verl's own parts, on a CPU: its data set, reward manager, advantages and loss, with the shipped nano in the place of its engines.
 
-python bench/verl_cpu.py [--updates 3]  writes bench/verl.md. It needs an environment with verl 0.9 beside oaml (see the page).
+python bench/verl_cpu.py [--updates 8]  writes bench/verl.md. It needs an environment with verl 0.9 beside oaml (see the page).
 
 verl's RLHFDataset reads what `save_verl_rows` wrote, its reward manager calls `compute_score`, its estimator makes advantages and its policy loss the
 gradient. Each update is laid beside oaml's own loss on the same answers: another number ends the run."""
@@ -88,18 +88,18 @@ def update(adapter, optimizer, config, rows, seed):
         loss, _ = get_policy_loss_fn("vanilla")(old_log_prob=old, log_prob=now, advantages=advantages, response_mask=mask, loss_agg_mode="token-mean", config=actor)
         ours, _ = clipped_loss(now, old, group_advantages(rewards.view(-1, GROUP)).flatten(), mask, LossRule("dapo"))
         (theirs_at,), (ours_at,) = (torch.autograd.grad(x, now, retain_graph=True) for x in (loss, ours))
-        apart = max(float((loss - ours).abs()), float((theirs_at - ours_at).abs().max()))
-        if apart > 1e-5: raise SystemExit(f"update {seed}: verl's loss {float(loss):.7f} and oaml's {float(ours):.7f}, or their gradients, are {apart:.2g} apart")
+        apart = max(float((loss - ours).detach().abs()), float((theirs_at - ours_at).abs().max()))
+        if apart > 1e-5: raise SystemExit(f"update {seed}: verl's loss {float(loss.detach()):.7f} and oaml's {float(ours.detach()):.7f}, or their gradients, are {apart:.2g} apart")
         loss.backward()
     torch.nn.utils.clip_grad_norm_(adapter.trainable_parameters(), 1.)
     optimizer.step()
     optimizer.zero_grad()
-    return dict(reward=float(rewards.mean()), varied=int((rewards.view(-1, GROUP).std(1) > 0).sum()), loss=float(loss), apart=apart, seconds=time.process_time() - begun)
+    return dict(reward=float(rewards.mean()), varied=int((rewards.view(-1, GROUP).std(1) > 0).sum()), loss=float(loss.detach()), apart=apart, seconds=time.process_time() - begun)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=3, help="updates, of two prompts and four answers each (default 3)")
+    parser.add_argument("--updates", type=int, default=8, help="updates, of two prompts and four answers each (default 8)")
     parser.add_argument("--no-write", action="store_true", help="leave bench/verl.md as it is")
     args = parser.parse_args()
     import torch
