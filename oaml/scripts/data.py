@@ -67,7 +67,7 @@ def import_sessions(
 
     Raises ValueError or DataError for what cannot be read."""
     _check_form(form, "form")
-    if path is not None: return f"{import_recorded(source, Path(path), Path(out), limit, skip)}\nNext: oaml train --data {out}"
+    if path is not None: return f"{import_recorded(source, Path(path), Path(out), limit, skip)}\nNext: oaml inspect {out} --steps random:10, then oaml train --data {out}"
     from oaml.datasets.hf import import_hf
     made = import_hf(source, out)
     return f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}"
