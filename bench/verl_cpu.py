@@ -16,21 +16,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 PAGE, GROUP, PROMPTS, LONGEST, TEMPERATURE = Path(__file__).parent/"verl.md", 4, 2, 64, 1.3
 HEAD = """# verl on a CPU
 
-`python bench/verl_cpu.py`: GRPO on recorded steps of the login, by verl's data set (`RLHFDataset` on `save_verl_rows`), reward manager (`naive`, with
+`python bench/verl_cpu.py --updates {updates}`: GRPO on recorded steps of the login, by verl's data set (`RLHFDataset` on `save_verl_rows`), reward manager (`naive`, with
 `compute_score`), advantages (`grpo`) and loss (`vanilla`, mean over tokens). The shipped nano draws the answers and learns, where verl has vLLM and FSDP.
 *Apart* is how far loss, and its gradient at a token, are from oaml's on the same answers.
 
 What is not run is verl's trainer itself. {trainer}
 
-In an environment of its own, for verl wants an older transformers than oaml's other extras are tested with:
-
-```sh
-pip install torch --index-url https://download.pytorch.org/whl/cpu
-pip install "oaml[train,hf]" verl
-```
+It needs an environment of its own, for verl wants transformers before 5.11. This one had verl 0.9.1, transformers 5.9.0, tokenizers 0.22.2,
+huggingface-hub 1.33.0, tensordict 0.10.0 and TransferQueue 0.1.11 beside oaml's own requirements and PyTorch for CPUs; a fresh
+`pip install "oaml[train,hf]" verl` asks for the like and was not tried.
 """
 TRAINER = ("`python -m verl.trainer.main_ppo` draws answers by vLLM, SGLang or TensorRT-LLM alone, and puts its workers on devices that Ray counts as GPUs; "
-           "its platforms are CUDA, ROCm and NPU.")
+           "its platforms are CUDA, ROCm and NPU.\nSo its code says. Started here, it took the configuration of `14k_runtime.verl`, and then Ray did not come up in time on a busy machine.")
 
 
 def recorded(folder, fmt):
@@ -124,7 +121,7 @@ def main():
     moved = sum(not torch.equal(p, q) for p, q in zip(before, adapter.trainable_parameters()))
     lines.append(f"\n{moved} of {len(before)} tensors moved. " + ", ".join(f"{p} {version(p)}" for p in ("verl", "torch", "transformers")) + ".")
     print(lines[-1])
-    if not args.no_write: PAGE.write_text(HEAD.format(trainer=TRAINER) + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    if not args.no_write: PAGE.write_text(HEAD.format(trainer=TRAINER, updates=args.updates) + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__": main()
