@@ -24,7 +24,7 @@ HEAD = """# Full-size models
 Written by `python bench/gpu.py`: LoRA (rank 16, every linear layer of the text model) on random weights of a published shape, screens of one
 size, AdamW. *Memory* is the peak: of a GPU what is allocated, of a CPU how far the process grew above the loaded model. *Of the matrix rate*:
 what the products of a step (counted without computing anything twice) are of that machine's rate for a product of large matrices. *Seconds* of a
-CPU are CPU seconds of all threads together, so that a busy machine measures nearly the same. The last two columns lay a side of oaml beside TRL's
+CPU are CPU seconds of all threads together, so that what else the machine does counts less. The last two columns lay a side of oaml beside TRL's
 with the same settings; cached vision, which TRL has not, beside TRL as it is.
 
 **No GPU was at hand when this was written: the tables below that name a CPU are all there is.** A figure for a card stands here only where
