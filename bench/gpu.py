@@ -24,10 +24,11 @@ HEAD = """# Full-size models
 Written by `python bench/gpu.py`: LoRA (rank 16, every linear layer of the text model) on random weights of a published shape, screens of one
 size, AdamW. *Memory* is the peak: of a GPU what is allocated, of a CPU how far the process grew above the loaded model. *Of the matrix rate*:
 what the products of a step (counted without computing anything twice) are of that machine's rate for a product of large matrices. *Seconds* of a
-CPU are CPU seconds of all threads together, so that a busy machine measures the same.
+CPU are CPU seconds of all threads together, so that what else the machine does counts less. The last two columns lay a side of oaml beside TRL's
+with the same settings; cached vision, which TRL has not, beside TRL as it is.
 
 **No GPU was at hand when this was written: the tables below that name a CPU are all there is.** A figure for a card stands here only where
-somebody ran the command on one.
+somebody ran the command on one. Unsloth, which has no CPU either, was not laid beside for the same reason.
 """
 
 _ROPE = dict(rope_type="default", rope_theta=5e6, mrope_section=[24, 20, 20], mrope_interleaved=True)
@@ -49,6 +50,7 @@ SHAPES = {  # text and vision of Qwen3-VL as the hub has them, and two smaller o
 SIDES = {  # side: who trains, and how
     "oaml": ("oaml", {}), "oaml, gradient checkpointing": ("oaml", dict(checkpointing=True)), "oaml, vision cached": ("oaml", dict(cached=True)),
     "TRL": ("trl", {}), "TRL, gradient checkpointing": ("trl", dict(checkpointing=True))}
+PEERS = {"oaml": "TRL", "oaml, gradient checkpointing": "TRL, gradient checkpointing", "oaml, vision cached": "TRL"}  # whom a side is laid beside
 
 
 def shape_config(shape: str, tokenizer):
@@ -233,6 +235,12 @@ def count_operations(adapter, sample: dict) -> int|None:
     return counter.get_total_flops()
 
 
+def beside(row: dict, rows: list[dict]) -> tuple[str, str]:
+    "How many times as long TRL takes for a step, set as `row` is, and what share of TRL's memory `row` needs; empty where there is none to compare."
+    peer = next((r for r in rows if r["side"] == PEERS.get(row["side"]) and "failed" not in r), None)
+    return (f"{peer['step_seconds']/row['step_seconds']:.2f}", f"{row['memory']/peer['memory']:.2f}") if peer else ("", "")
+
+
 def table(rows: list[dict], args) -> str:
     "The sides as a section of gpu.md."
     first = next((r for r in rows if r.get("side") == "oaml" and "failed" not in r), {})
@@ -240,12 +248,12 @@ def table(rows: list[dict], args) -> str:
     kind = "QLoRA" if args.qlora else "LoRA"
     lines = [f"## {machine_name(args.device)}: {kind}, {args.model} shape, {args.pixels:,} pixels, batch {args.batch}, {'bfloat16' if args.half else 'float32'}\n",
              f"{packages}. {args.steps} steps, {min(WARM, args.steps - 2)} of them to warm up; {first.get('tokens', 0):.0f} tokens a sample. {args.note}".rstrip() + "\n",
-             "| side | s a step | samples/s | tokens/s | memory, GiB | of the matrix rate |", "|---|---:|---:|---:|---:|---:|"]
+             "| side | s a step | samples/s | tokens/s | memory, GiB | of the matrix rate | TRL's time, times | of TRL's memory |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for r in rows:
-        if "failed" in r: lines.append(f"| {r['side']} | {r['failed']} | | | | |")
+        if "failed" in r: lines.append(f"| {r['side']} | {r['failed']} | | | | | | |")
         else:
             share = f"{first['operations']*r['samples_per_s']/r['matrix_rate']:.0%}" if first.get("operations") else "not counted"
-            lines.append(f"| {r['side']} | {r['step_seconds']:.3f} | {r['samples_per_s']:.2f} | {r['tokens_per_s']:,.0f} | {r['memory']/2**30:.2f} | {share} |")
+            lines.append(f"| {r['side']} | {r['step_seconds']:.3f} | {r['samples_per_s']:.2f} | {r['tokens_per_s']:,.0f} | {r['memory']/2**30:.2f} | {share} | {' | '.join(beside(r, rows))} |")
     return "\n".join(lines) + "\n"
 
 

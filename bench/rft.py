@@ -2,8 +2,7 @@
 
 python bench/rft.py [--groups 4]  writes bench/rft.json and bench/rft.md.
 
-Seconds a group, split into drawing, scoring and learning. Single steps only: TRL plays many steps as one growing chat, oaml asks anew on each screen. Both start from the shipped nano, on one thread,
-vision frozen, one prompt an update (of prompts of different lengths TRL 1.16 makes tensors that do not fit each other with
+Seconds a group, split into drawing, scoring and learning. Single steps only: TRL plays many steps as one growing chat, oaml asks anew on each screen. Both start from the shipped nano, on one thread, one prompt an update (of prompts of different lengths TRL 1.16 makes tensors that do not fit each other with
 nano's processor, which reads screens), and take turns. Counted is the processor's time of this process, which a busy machine
 stretches less than the clock's.
 """
@@ -42,9 +41,7 @@ def paid(text):
 def nano():
     "The shipped nano, ready to learn."
     from oaml.models.qwen_vl import QwenVLAdapter
-    adapter = QwenVLAdapter.from_pretrained("nano", device="cpu")
-    adapter.qwen.model.visual.requires_grad_(False)
-    return adapter
+    return QwenVLAdapter.from_pretrained("nano", device="cpu")
 
 
 def ours(samples, bf16):

@@ -8,7 +8,7 @@ __all__ = ['app', 'BrowserSandbox', 'synth_command', 'train_command', 'sweep_com
            'configs_copy', 'configs_keys', 'check_app_command', 'eval_command', 'predict_command', 'act_command',
            'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob', 'miniwob_collect',
            'miniwob_train', 'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
-           'serve_model_command', 'openenv_command', 'data', 'data_export', 'data_import', 'data_stats',
+           'serve_model_command', 'openenv_command', 'data', 'data_samples', 'data_export', 'data_import', 'data_stats',
            'data_validate', 'p2p', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria',
            'p2p_play', 'p2p_export', 'CommandGroup', 'oaml_command', 'main']
 
@@ -187,16 +187,17 @@ openenv_command = add_command(
 # %% ../../nbs/18i_scripts.cli.ipynb #29b26f5b
 data = _group("data", """**Sessions** in others' formats, and back.
 
-`oaml data export runs/data --to hf --out runs/hf`, then `oaml data import runs/hf --from hf --out runs/again`. Needs
-the extra `hf`.""")
+`oaml data samples --out data`, then `oaml data validate data/samples.jsonl`; `oaml data export runs/data --to hf --out runs/hf`, then
+`oaml data import runs/hf --from hf --out runs/again`. Hugging Face's form needs the extra `hf`.""")
 
 def _validated(found: tuple[int, int, list[str]], given: dict) -> tuple[str, int]:
     "Return what is wrong line by line and how much is right, and the exit code: 1 if anything is wrong."
     records, steps, wrong = found
     return "\n".join([*wrong, f"{records} records with {steps} steps are right" + (f", {len(wrong)} lines are not" if wrong else "")]), int(bool(wrong))
 
+data_samples = add_command(data, "samples", "scripts.data:copy_samples")
 data_export = add_command(data, "export", "scripts.data:export_sessions", arguments="folder", extra="hf", overrides="--set")
-data_import = add_command(data, "import", "scripts.data:import_sessions", arguments="source path", extra="hf", form="--from")
+data_import = add_command(data, "import", "scripts.data:import_sessions", arguments="source path", form="--from")
 data_stats = add_command(data, "stats", "scripts.data:recorded_stats", arguments="folder",
                          says=lambda found, v: "\n".join(f"{key}: {value}" for key, value in found.items()))
 data_validate = add_command(data, "validate", "datasets.rft:validate_rft", arguments="path", path=dict(metavar="FILE"), says=_validated)
