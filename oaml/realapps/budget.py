@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ACTUAL', 'SET_BUDGET', 'MOVE_MONEY', 'ADD_CATEGORY', 'DELETE_PAYMENT', 'CATEGORISE', 'ADD_PAYMENT', 'RENAME_PAYEE',
-           'ADD_ACCOUNT', 'BUDGET_KINDS', 'Budget', 'read_texts', 'read_value']
+           'ADD_ACCOUNT', 'BUDGET_KINDS', 'Budget', 'install_actual', 'read_texts', 'read_value']
 
 # %% ../../nbs/07o_realapps.budget.ipynb #eadabe94
 import json
@@ -33,10 +33,10 @@ from ..schemas.door import read_json
 from ..schemas.sessions import Action, Target
 from ..ui.layout import Element
 
-# %% ../../nbs/07o_realapps.budget.ipynb #e558cc19
+# %% ../../nbs/07o_realapps.budget.ipynb #c3be269e
 ACTUAL = Path(settings.actual or "~/.cache/oaml/actual").expanduser() # folder of the npm packages
 _VERSION = "26.9.0"
-_INSTALL = f"npm install --prefix {ACTUAL} @actual-app/sync-server@{_VERSION} @actual-app/api@{_VERSION}"
+_INSTALL = ["npm", "install", "--prefix", str(ACTUAL), f"@actual-app/sync-server@{_VERSION}", f"@actual-app/api@{_VERSION}"]
 _MODULES = ACTUAL/"node_modules/@actual-app"
 _TEMPLATE = '''
 const api = require(process.argv[1]);
@@ -79,8 +79,8 @@ class Budget(RealApp):
     @classmethod
     def missing(cls) -> str|None:
         "Return what has to be installed first, and how; None if nothing."
-        if shutil.which("node") is None: return f"{cls.name} needs node, version 20 or newer, with npm, and then: {_INSTALL}"
-        if lacks := [p for p in ("sync-server", "web", "api") if not (_MODULES/p/"package.json").exists()]: return f"{cls.name} needs {', '.join(lacks)} of Actual: {_INSTALL}"
+        if shutil.which("node") is None: return f"{cls.name} needs node, version 20 or newer, with npm, and then: {' '.join(_INSTALL)}"
+        if lacks := [p for p in ("sync-server", "web", "api") if not (_MODULES/p/"package.json").exists()]: return f"{cls.name} needs {', '.join(lacks)} of Actual: {' '.join(_INSTALL)}"
         return super().missing()
 
     def environment(self) -> dict[str, str]:
@@ -90,6 +90,10 @@ class Budget(RealApp):
     def command(self) -> list[str]:
         "Return its own command."
         return ["node", str(_MODULES/"sync-server/build/bin/actual-server.js")]
+
+def install_actual():
+    "Install the npm packages, unless they are there: 300 MB. Raises CalledProcessError, or FileNotFoundError without npm."
+    if Budget.missing(): subprocess.run(_INSTALL, check=True)
 
 # %% ../../nbs/07o_realapps.budget.ipynb #9acbf89d
 @patch
