@@ -19,7 +19,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from random import Random
 
-from fastcore.basics import patch
 
 from ..apps.words import make_title, pick_words
 from ..config import settings
@@ -91,109 +90,121 @@ class Budget(RealApp):
         "Return its own command."
         return ["node", str(_MODULES/"sync-server/build/bin/actual-server.js")]
 
+    # %% ../../nbs/07o_realapps.budget.ipynb #9acbf89d
+    def prepare(self):
+        "Make an empty budget, and the folder of the web client with a first page of its own."
+        made = subprocess.run(["node", "-e", _TEMPLATE, str(_MODULES/"api")], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
+        if made.returncode: raise DeviceError(f"{self.name}: no empty budget was made: {made.stderr.strip()[-500:]}")
+        file, = self.folder.glob("*/db.sqlite")
+        shutil.move(file, self.folder/"template.sqlite")
+        with closing(sqlite3.connect(self.folder/"template.sqlite")) as db:
+            for table in ("categories", "category_groups", "category_mapping", "__migrations__"): db.execute(f"delete from {table}")
+            db.commit()
+        web, build, self.opened = self.folder/"web", _MODULES/"web/build", 0
+        web.mkdir()
+        for part in build.iterdir():
+            if part.name != "data-file-index.txt": (web/part.name).symlink_to(part)
+        (web/"data-file-index.txt").write_text("")
+        page = (build/"index.html").read_text()
+        client = _CLIENT.search(page)
+        (web/"begin.js").write_text(_BEGIN.replace("CLIENT", client[1]))
+        (web/"begin.html").write_text(page.replace(client[0], '<script type="module" src="/begin.js"></script>'))
+
+    def start(self) -> "Budget":
+        "Prepare a folder, start the server and sign in; returns itself."
+        if self.process: return self
+        RealApp.start(self)
+        signed_in = self.ask("/account/bootstrap", "POST", dict(password="orchid-lantern-42"))
+        self.token = read_json(signed_in, "the server's answer", dict)["data"]["token"]
+        return self
+
+    # %% ../../nbs/07o_realapps.budget.ipynb #ca4edb1f
+    def draw_data(self,
+        rng: Random, # random stream to draw from
+    ) -> dict:
+        "Return groups, categories, accounts, payees and payments."
+        words = [w.capitalize() for w in pick_words(rng, 11)]
+        titles = {}  # not a set: its order is another in each process
+        while len(titles) < 8: titles[make_title(rng)] = None
+        categories = [dict(name=w, group=k // 3, budgeted=rng.randrange(100, 900)*100) for k, w in enumerate(words[5:])]
+        payments = [dict(account=a, payee=p, category=rng.randrange(6) if k else None, amount=rng.randrange(100, 9000), days=rng.randrange(1, 20))
+                    for a in words[2:5] for k, p in enumerate(rng.sample(list(titles), 4))]
+        return dict(groups=words[:2], accounts=words[2:5], categories=categories, payees=list(titles), payments=payments, page="/budget", toured=True)
+
+    def insert(self,
+        db: sqlite3.Connection, # a fresh copy of the empty budget
+        data: dict,             # data of `draw_data`
+    ):
+        "Insert an episode's rows."
+        today, rows = date.today(), dict(tombstone=0, hidden=0)
+        def ids(table, names): return [_row_id(table, k) for k, _ in enumerate(names)]
+        groups, accounts = ids(1, [*data["groups"], "Income"]), ids(3, data["accounts"])
+        for k, name in enumerate([*data["groups"], "Income"]): insert_row(db, "category_groups", id=groups[k], name=name, is_income=int(k == len(data["groups"])), sort_order=k, **rows)
+        categories = [*data["categories"], *(dict(name=n, group=len(data["groups"])) for n in ("Salary", "Starting Balances"))]
+        for key, c in zip(ids(2, categories), categories):
+            insert_row(db, "categories", id=key, name=c["name"], is_income=int("budgeted" not in c), cat_group=groups[c["group"]], sort_order=int(key[-6:]), **rows)
+            insert_row(db, "category_mapping", id=key, transferId=key)
+            if "budgeted" in c: insert_row(db, "zero_budgets", id=f"{today:%Y-%m}-{key}", month=int(f"{today:%Y%m}"), category=key, amount=c["budgeted"], carryover=0)
+        for key, name in zip(accounts, data["accounts"]): insert_row(db, "accounts", id=key, name=name, offbudget=0, closed=0, tombstone=0, sort_order=int(key[-6:]))
+        payees = [*(dict(name=p) for p in data["payees"]), *(dict(name="", transfer_acct=a) for a in accounts)]
+        for key, p in zip(ids(4, payees), payees):
+            insert_row(db, "payees", id=key, tombstone=0, **p)
+            insert_row(db, "payee_mapping", id=key, targetId=key)
+        for key, t in zip(ids(5, data["payments"]), data["payments"]):
+            category = None if t["category"] is None else _row_id(2, t["category"])
+            insert_row(db, "transactions", id=key, isParent=0, isChild=0, acct=accounts[data["accounts"].index(t["account"])], category=category, amount=-t["amount"],
+                       description=_row_id(4, data["payees"].index(t["payee"])), date=int(f"{today - timedelta(t['days']):%Y%m%d}"), cleared=0, pending=0, reconciled=0,
+                       starting_balance_flag=0, tombstone=0, sort_order=int(key[-6:]))
+
+    # %% ../../nbs/07o_realapps.budget.ipynb #8cc2bf6c
+    def fill(self,
+        data: dict, # data of `draw_data`
+    ):
+        "Put a budget with these rows in the place of the one that the server has."
+        self.opened += 1
+        self.file = f"household-{self.opened}"
+        shutil.copy(self.folder/"template.sqlite", self.folder/"budget.sqlite")
+        with closing(sqlite3.connect(self.folder/"budget.sqlite")) as db:
+            self.insert(db, data)
+            db.commit()
+        for old in (self.folder/"user-files").iterdir(): old.unlink()
+        with zipfile.ZipFile(self.folder/f"user-files/file-{self.file}.blob", "w") as packed:
+            packed.write(self.folder/"budget.sqlite", "db.sqlite")
+            packed.writestr("metadata.json", json.dumps(dict(id=self.file, budgetName="Household", resetClock=True)))
+        with closing(sqlite3.connect(self.folder/"server-files/account.sqlite")) as db:
+            db.execute("delete from files")
+            db.execute("insert into files (id, group_id, sync_version, name, owner) select ?, ?, 2, 'Household', id from users", [self.file, self.file])
+            db.commit()
+
+    def cookies(self,
+        data: dict, # data of an episode
+    ) -> dict[str, str]:
+        "Return what the first page reads: the session, the budget, the page to open, and whether the tour is offered."
+        return dict(token=self.token, file=self.file, page=data["page"], toured=json.dumps(data["toured"]))
+
+    # %% ../../nbs/07o_realapps.budget.ipynb #7df187e1
+    def state(self) -> KeptState:
+        "Return the budget's rows, with all that has been sent to the server."
+        sent, found = self.folder/f"user-files/group-{self.file}.sqlite", {}
+        with closing(sqlite3.connect(":memory:")) as db:
+            with closing(sqlite3.connect(self.folder/"budget.sqlite")) as file: file.backup(db)
+            for table, row, column, value in _messages(sent) if sent.exists() else ():
+                if table not in _TABLES: continue
+                db.execute(f"insert or ignore into {table} (id) values (?)", [row])
+                db.execute(f"update {table} set {column} = ? where id = ?", [read_value(value), row])
+            db.row_factory = sqlite3.Row
+            for table, columns in _TABLES.items():
+                rows = map(dict, db.execute(f"select * from {table}").fetchall())
+                found[table] = {r["id"]: {c: r[c] for c in columns.split()} for r in rows if not r.get("tombstone")}
+        return found
+
 def install_actual():
     "Install the npm packages, unless they are there: 300 MB. Raises CalledProcessError, or FileNotFoundError without npm."
     if Budget.missing(): subprocess.run(_INSTALL, check=True)
 
-# %% ../../nbs/07o_realapps.budget.ipynb #9acbf89d
-@patch
-def prepare(self: Budget):
-    "Make an empty budget, and the folder of the web client with a first page of its own."
-    made = subprocess.run(["node", "-e", _TEMPLATE, str(_MODULES/"api")], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
-    if made.returncode: raise DeviceError(f"{self.name}: no empty budget was made: {made.stderr.strip()[-500:]}")
-    file, = self.folder.glob("*/db.sqlite")
-    shutil.move(file, self.folder/"template.sqlite")
-    with closing(sqlite3.connect(self.folder/"template.sqlite")) as db:
-        for table in ("categories", "category_groups", "category_mapping", "__migrations__"): db.execute(f"delete from {table}")
-        db.commit()
-    web, build, self.opened = self.folder/"web", _MODULES/"web/build", 0
-    web.mkdir()
-    for part in build.iterdir():
-        if part.name != "data-file-index.txt": (web/part.name).symlink_to(part)
-    (web/"data-file-index.txt").write_text("")
-    page = (build/"index.html").read_text()
-    client = _CLIENT.search(page)
-    (web/"begin.js").write_text(_BEGIN.replace("CLIENT", client[1]))
-    (web/"begin.html").write_text(page.replace(client[0], '<script type="module" src="/begin.js"></script>'))
-
-@patch
-def start(self: Budget) -> Budget:
-    "Prepare a folder, start the server and sign in; returns itself."
-    if self.process: return self
-    RealApp.start(self)
-    signed_in = self.ask("/account/bootstrap", "POST", dict(password="orchid-lantern-42"))
-    self.token = read_json(signed_in, "the server's answer", dict)["data"]["token"]
-    return self
-
 # %% ../../nbs/07o_realapps.budget.ipynb #ca4edb1f
-@patch
-def draw_data(self: Budget,
-    rng: Random, # random stream to draw from
-) -> dict:
-    "Return groups, categories, accounts, payees and payments."
-    words = [w.capitalize() for w in pick_words(rng, 11)]
-    titles = {}  # not a set: its order is another in each process
-    while len(titles) < 8: titles[make_title(rng)] = None
-    categories = [dict(name=w, group=k // 3, budgeted=rng.randrange(100, 900)*100) for k, w in enumerate(words[5:])]
-    payments = [dict(account=a, payee=p, category=rng.randrange(6) if k else None, amount=rng.randrange(100, 9000), days=rng.randrange(1, 20))
-                for a in words[2:5] for k, p in enumerate(rng.sample(list(titles), 4))]
-    return dict(groups=words[:2], accounts=words[2:5], categories=categories, payees=list(titles), payments=payments, page="/budget", toured=True)
 
 def _row_id(table: int, k: int) -> str: return f"{table:08d}-0000-4000-8000-{k:012d}"
-
-@patch
-def insert(self: Budget,
-    db: sqlite3.Connection, # a fresh copy of the empty budget
-    data: dict,             # data of `draw_data`
-):
-    "Insert an episode's rows."
-    today, rows = date.today(), dict(tombstone=0, hidden=0)
-    def ids(table, names): return [_row_id(table, k) for k, _ in enumerate(names)]
-    groups, accounts = ids(1, [*data["groups"], "Income"]), ids(3, data["accounts"])
-    for k, name in enumerate([*data["groups"], "Income"]): insert_row(db, "category_groups", id=groups[k], name=name, is_income=int(k == len(data["groups"])), sort_order=k, **rows)
-    categories = [*data["categories"], *(dict(name=n, group=len(data["groups"])) for n in ("Salary", "Starting Balances"))]
-    for key, c in zip(ids(2, categories), categories):
-        insert_row(db, "categories", id=key, name=c["name"], is_income=int("budgeted" not in c), cat_group=groups[c["group"]], sort_order=int(key[-6:]), **rows)
-        insert_row(db, "category_mapping", id=key, transferId=key)
-        if "budgeted" in c: insert_row(db, "zero_budgets", id=f"{today:%Y-%m}-{key}", month=int(f"{today:%Y%m}"), category=key, amount=c["budgeted"], carryover=0)
-    for key, name in zip(accounts, data["accounts"]): insert_row(db, "accounts", id=key, name=name, offbudget=0, closed=0, tombstone=0, sort_order=int(key[-6:]))
-    payees = [*(dict(name=p) for p in data["payees"]), *(dict(name="", transfer_acct=a) for a in accounts)]
-    for key, p in zip(ids(4, payees), payees):
-        insert_row(db, "payees", id=key, tombstone=0, **p)
-        insert_row(db, "payee_mapping", id=key, targetId=key)
-    for key, t in zip(ids(5, data["payments"]), data["payments"]):
-        category = None if t["category"] is None else _row_id(2, t["category"])
-        insert_row(db, "transactions", id=key, isParent=0, isChild=0, acct=accounts[data["accounts"].index(t["account"])], category=category, amount=-t["amount"],
-                   description=_row_id(4, data["payees"].index(t["payee"])), date=int(f"{today - timedelta(t['days']):%Y%m%d}"), cleared=0, pending=0, reconciled=0,
-                   starting_balance_flag=0, tombstone=0, sort_order=int(key[-6:]))
-
-# %% ../../nbs/07o_realapps.budget.ipynb #8cc2bf6c
-@patch
-def fill(self: Budget,
-    data: dict, # data of `draw_data`
-):
-    "Put a budget with these rows in the place of the one that the server has."
-    self.opened += 1
-    self.file = f"household-{self.opened}"
-    shutil.copy(self.folder/"template.sqlite", self.folder/"budget.sqlite")
-    with closing(sqlite3.connect(self.folder/"budget.sqlite")) as db:
-        self.insert(db, data)
-        db.commit()
-    for old in (self.folder/"user-files").iterdir(): old.unlink()
-    with zipfile.ZipFile(self.folder/f"user-files/file-{self.file}.blob", "w") as packed:
-        packed.write(self.folder/"budget.sqlite", "db.sqlite")
-        packed.writestr("metadata.json", json.dumps(dict(id=self.file, budgetName="Household", resetClock=True)))
-    with closing(sqlite3.connect(self.folder/"server-files/account.sqlite")) as db:
-        db.execute("delete from files")
-        db.execute("insert into files (id, group_id, sync_version, name, owner) select ?, ?, 2, 'Household', id from users", [self.file, self.file])
-        db.commit()
-
-@patch
-def cookies(self: Budget,
-    data: dict, # data of an episode
-) -> dict[str, str]:
-    "Return what the first page reads: the session, the budget, the page to open, and whether the tour is offered."
-    return dict(token=self.token, file=self.file, page=data["page"], toured=json.dumps(data["toured"]))
 
 # %% ../../nbs/07o_realapps.budget.ipynb #897d7f4b
 def read_texts(
@@ -229,22 +240,6 @@ def read_value(
 _TABLES = dict(accounts="name offbudget closed", category_groups="name hidden", categories="name cat_group hidden", payees="name transfer_acct",
                transactions="acct category amount description notes date cleared transferred_id isParent", zero_budgets="month category amount carryover",
                notes="note", rules="conditions actions", schedules="name rule")  # what tasks are about, and the columns that count
-
-@patch
-def state(self: Budget) -> KeptState:
-    "Return the budget's rows, with all that has been sent to the server."
-    sent, found = self.folder/f"user-files/group-{self.file}.sqlite", {}
-    with closing(sqlite3.connect(":memory:")) as db:
-        with closing(sqlite3.connect(self.folder/"budget.sqlite")) as file: file.backup(db)
-        for table, row, column, value in _messages(sent) if sent.exists() else ():
-            if table not in _TABLES: continue
-            db.execute(f"insert or ignore into {table} (id) values (?)", [row])
-            db.execute(f"update {table} set {column} = ? where id = ?", [read_value(value), row])
-        db.row_factory = sqlite3.Row
-        for table, columns in _TABLES.items():
-            rows = map(dict, db.execute(f"select * from {table}").fetchall())
-            found[table] = {r["id"]: {c: r[c] for c in columns.split()} for r in rows if not r.get("tombstone")}
-    return found
 
 def _messages(path: Path) -> list[tuple[str, ...]]:
     "Return table, row, column and value of all messages, oldest first."
