@@ -24,6 +24,7 @@ class Settings(BaseSettings):
     rft_key: SecretStr|None = Field(None, validation_alias="OAML_RFT_KEY") # shared with `oaml rft-worker`
     prices: Path|None = Field(None, validation_alias="OAML_PRICES") # file of prices, see `models.api_adapter`
     browser_sandbox: bool|None = Field(None, validation_alias="OAML_BROWSER_SANDBOX") # of Chromium; None: on, but for root
+    actual: Path|None = Field(None, validation_alias="OAML_ACTUAL") # folder of its npm packages, see `realapps.budget`
 
     @classmethod
     def settings_customise_sources(cls,

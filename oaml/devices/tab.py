@@ -368,6 +368,7 @@ def _on_move(tab: Tab, params: dict):
 
 def _on_request(tab: Tab, params: dict, begins: bool):
     if params.get("type") == "EventSource": return  # it never ends
+    if begins and not params["loaderId"]: return    # a worker's own script: its end is told to the worker
     with tab._news:
         (tab._requests.add if begins else tab._requests.discard)(params["requestId"])
         tab._news.notify_all()

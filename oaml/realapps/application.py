@@ -6,6 +6,7 @@
 __all__ = ['START_S', 'RealApp', 'free_port']
 
 # %% ../../nbs/07f_realapps.application.ipynb #3b80132c
+import json
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ class RealApp:
     needs: Mapping[str, str] = {}        # modules that have to be there, and the extra that brings each
     home = "/"                           # the page that an episode begins on
     ready = ""                           # JavaScript that is true once a page can be used; "": always
+    saved = ""                           # JavaScript whose promise is kept once the server has what the page has; "": it has at once
     ways: Mapping = {}                   # what may be in the way in any of its tasks, by name: a `Twist` of `realapps.tasks`
     player: Mapping = {}                 # how a `Player` of `realapps.player` is set for it
 
@@ -130,10 +132,12 @@ class RealApp:
     def ask(self,
         path: str,           # path of the address, with a slash first
         method: str="GET",   # an HTTP method
+        body: Mapping|None=None, # what is sent, as JSON
         seconds: float=10.,  # seconds to wait for the answer
     ) -> bytes:
         "Return the server's answer, also one that says it will not. Raises OSError if there is none."
-        request = urllib.request.Request(self.address + path, method=method)
+        sent = {} if body is None else dict(data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+        request = urllib.request.Request(self.address + path, method=method, **sent)
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
         try:
             with direct.open(request, timeout=seconds) as answer: return answer.read()
