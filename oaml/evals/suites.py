@@ -152,7 +152,7 @@ def kept_file(
     "Return where an evaluation keeps an agent's episodes in an application, while it is under way."
     return Path(folder)/(re.sub(r"[^\w@.+-]+", "_", f"{app} {agent}") + ".jsonl")
 
-def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0, kept: str|os.PathLike|None=None) -> list[Report]:
+def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0, kept: str|Path|None=None) -> list[Report]:
     "Return a report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device, recorded = suite.device(app), []
@@ -225,7 +225,7 @@ def _engine_bar(name: str, total: int, calls: Executor, progress: bool) -> Itera
         if not progress: return (yield bar, False)
         with receive_counts(show, progress_host(calls)) as report: yield bar, report
 
-def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor, kept: str|os.PathLike|None) -> list[list[Report]]:
+def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor, kept: str|Path|None) -> list[list[Report]]:
     "Play by the engine, and return for each agent its reports, one an application; what a worker has done is kept here. Raises ValueError for a hosted model."
     if any(isinstance(a, HostedAgent) for a in agents):
         raise ValueError("engine: a hosted model has threads of its own; say how many by concurrency=")
@@ -303,7 +303,7 @@ def evaluate_suite(
     progress: bool=False,      # show bars
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
     shots: int=0,              # demonstrations, of training seeds, that each agent is shown of a kind of goal before it is asked
-    kept: str|os.PathLike|None=None, # folder, exists: each episode is added to a file there as it ends, and those that are there are not played again; None: none
+    kept: str|Path|None=None, # folder, exists: each episode is added to a file there as it ends, and those that are there are not played again; None: none
 ) -> tuple[list[dict[str, Any]], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Evaluate closed loop and offline together, all agents on the same episodes. Raises ValueError."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
