@@ -24,7 +24,7 @@ from smalldocs.site import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS, GALLERY = "20", "19"  # the chapters that a reader should meet first
-FIRST, LAST = ("howto.first_agent",), ("howto.roadmap",)  # of the tutorials
+FIRST, LAST = ("howto.first_agent", "howto.show_it_once", "howto.training_from_zero", "howto.commands"), ("howto.roadmap",)  # of the tutorials
 MAX_ALT = 200                    # characters of a picture's description that is taken from the text before it
 THEME_FONTS = re.compile(r"@import url\([^)]*\);?")
 
@@ -286,7 +286,7 @@ def sidebar(paths, names):
     "The sidebar: tutorials, gallery, then the chapters in their order, each by its number and name."
     by = {}
     for path in paths: by.setdefault(path.stem[:2], []).append(page_name(path) + ".ipynb")
-    by.get(TUTORIALS, []).sort(key=lambda page: (page[:-6] in LAST) - (page[:-6] in FIRST))
+    by.get(TUTORIALS, []).sort(key=lambda page: FIRST.index(name) - len(FIRST) if (name := page[:-6]) in FIRST else name in LAST)
     title = {TUTORIALS: "Tutorials", GALLERY: "Gallery"}
     rest = [n for n in sorted(by) if n not in title]
     label = lambda n: title.get(n) or f"{n} {names.get(n) or by[n][0].split('.')[0]}"
@@ -408,7 +408,7 @@ def render(work):
 # 4. Finish: what the themes and scripts would fetch lies beside them
 
 SEARCH_HITS = "fuse.search(q, { limit }).map((h) => h.item)"
-SEARCH_RANKED = "window.oamlRanked(fuse.search(q).map((h) => h.item), q).slice(0, limit)"
+SEARCH_RANKED = "window.oamlFound(index, q, () => fuse.search(q).map((h) => h.item)).slice(0, limit)"
 SEARCH_FETCH = 'const r = await fetch(offset + "search.json");\n      index = await r.json();'
 SEARCH_SCRIPT = ('index = await new Promise((done, failed) => { const s = document.createElement("script"); s.src = offset + "search.js";\n'
                  '        s.onload = () => done(window.smalldocsSearch); s.onerror = failed; document.head.appendChild(s); });')

@@ -13,14 +13,23 @@
   window.addEventListener("resize", mark);
 })();
 
-// Of what a search found, whole words come before parts of words, and guides before signatures: "install" is how one installs oaml, not InstallApk.
-window.oamlRanked = (found, query) => {
+// The entries that have every word of the query, as words or their beginnings: whole words first, guides before signatures ("install" is how one installs
+// oaml, not InstallApk). Where there are none, those that look alike.
+window.oamlFound = (index, query, alike) => {
   "use strict";
-  const words = query.toLowerCase().split(/\s+/), has = (text) => { const own = new Set(text.toLowerCase().split(/[^\w.]+/)); return words.every((w) => own.has(w)); };
-  const place = (e) => {
-    const fit = has(`${e.title} ${e.section}`) ? 0 : has(e.text) ? 1 : 2;
-    const kind = /^(index|howto)\./.test(e.href) ? 0 : /^(def|class) /.test(e.text) ? 2 : 1;
-    return 3*fit + kind;
+  const filler = new Set("a an and do for how i in is it my of on or own the to what with".split(" "));
+  const split = (text) => text.toLowerCase().split(/[^\w.]+/).filter(Boolean);
+  const asked = split(query), words = asked.filter((w) => !filler.has(w));
+  const fit = (text) => {
+    const there = split(text), whole = new Set(there);
+    return (words.length ? words : asked).map((w) => whole.has(w) ? 0 : there.some((t) => t.startsWith(w)) ? 1 : 9).reduce((a, b) => Math.max(a, b), 0);
   };
-  return found.map((e, k) => [place(e), k, e]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, , e]) => e);
+  const place = (e) => {
+    const head = fit(`${e.title} ${e.section}`), body = Math.min(head, fit(`${e.title} ${e.section} ${e.text}`));
+    if (body > 1) return 99;
+    const guide = /^(index|howto)\./.test(e.href), signature = /^(def|class) /.test(e.text);
+    return 4*body + (head <= 1 ? 0 : 2) + (guide ? 0 : signature ? 1.5 : 1);
+  };
+  const found = index.map((e, k) => [place(e), k, e]).filter(([p]) => p < 99);
+  return found.length ? found.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, , e]) => e) : alike();
 };
