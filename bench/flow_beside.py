@@ -48,9 +48,7 @@ Openadapt-flow 2.4.0 in `add_group`, validation seeds, on this machine at a load
   also keeps the path of a row's link, which the listening one does not; then it halted at *Save*: "visual point is not an identity-bearing actionable DOM element
   - no action was admitted". It writes down every `<input>` as a textbox (`_STRUCTURAL_LOCATOR_AT_JS` in its `playwright_backend.py`), Django's *Save* is an
   `<input type=submit>`, and so is not found again.
-- Of the episodes above `same`, `values` and `data` of openadapt-flow were played in an earlier process than those of our agents, whose first ones a mistake of
-  this program had cut short after a step; the other four conditions were played by all four in one process.
-- Kinds that are not in the table above were not recorded: at that load a recording took 1.5 minutes and compiling it 4.5, and the time was up.
+- Of `add_group` the episodes of openadapt-flow were played on an earlier, busier day; all the others above in one run with those of our agents.
 - Every kind here begins with a click in the table of the admin's first page, whose rows all read "Add Change" beside the name that is clicked."""
 
 
