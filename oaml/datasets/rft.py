@@ -269,6 +269,7 @@ def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: s
 # %% ../../nbs/09i_datasets.rft.ipynb #44ffe67a
 def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
     "Yield number, place and bytes of each line that is not blank. Raises FileNotFoundError."
+    if path.is_dir(): raise ValueError(f"{path}: is a folder; records for reinforcement fine-tuning are a file, JSONL. oaml data stats checks a folder of sessions, oaml data import plain one of recordings")
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such file")
     with open(path, "rb") as f:
         for n, line in enumerate(f, 1):

@@ -4,18 +4,19 @@
 
 # %% auto #0
 __all__ = ['UNIFIED', 'PUBLISHED', 'PublishedMetric', 'finger_way', 'published_match', 'spot_hit', 'RecordedScore', 'strict_hit',
-           'score_recorded', 'recorded_kind', 'folder_episodes', 'held_out_episodes', 'agent_actions',
-           'evaluate_recorded']
+           'score_recorded', 'recorded_kind', 'folder_episodes', 'held_out_episodes', 'measured_episodes',
+           'agent_actions', 'answered_episode', 'evaluate_recorded']
 
 # %% ../../nbs/15m_evals.recorded.ipynb #40ed2360
 import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .trajectory_matching import acceptable, matches
+from ..apps.kit import count_words
+from .trajectory_matching import CLICK_RADIUS, acceptable, matches, wilson
 from ..datasets.rft import is_rft_file, recorded_episodes
 from ..ingest.foreign import grown_box
 from ..ingest.store import load_manifest, load_session
@@ -102,9 +103,25 @@ class RecordedScore:
     steps: int           # number of steps that were compared
     tm: float            # the type is right, as published; of a data set without published rules: strictly
     em: float            # the action is right, as published; likewise
-    strict: float        # the action is right as oaml counts: in the box, or as exact as the record
+    strict: float        # the action is right as oaml counts: in the box, where none is recorded within `CLICK_RADIUS`, the same text and key
     episodes: float      # all steps of an episode are right (EM)
     by_type: dict[str, tuple[int, float, float]] # the right action's type -> steps, TM, EM
+    n_episodes: int      # number of episodes that were compared
+    click: str           # where a click counts
+
+    def interval(self,
+        name: str, # tm, em, strict or episodes
+    ) -> tuple[float, float]:
+        "Return Wilson's 95% interval of a share, as if steps did not depend on each other."
+        n = self.n_episodes if name == "episodes" else self.steps
+        return wilson(round(getattr(self, name)*n), n)
+
+    def words(self,
+        names: Sequence[str]=("tm", "em", "strict", "episodes"), # which shares
+    ) -> str:
+        "Say the shares in percent, of how much they are, and when a click counts."
+        def one(name): return f"{name} {100*getattr(self, name):.1f} (95%: {' to '.join(f'{100*v:.1f}' for v in self.interval(name))})"
+        return f"{', '.join(map(one, names))}; {count_words(self.steps, 'step')} of {count_words(self.n_episodes, 'episode')}; a click counts {self.click}"
 
     def _repr_html_(self):
         rows = "".join(f"<tr><td>{k}</td><td>{n}</td><td>{100*t:.1f}</td><td>{100*e:.1f}</td></tr>" for k, (n, t, e) in self.by_type.items())
@@ -143,7 +160,13 @@ def score_recorded(
     if not n: raise ValueError("episodes: have no steps")
     share = lambda name: sum(c[name] for c in counts.values())/n
     by = {t: (c["n"], c["tm"]/c["n"], c["em"]/c["n"]) for t, c in counts.items()}
-    return RecordedScore(kind, n, share("tm"), share("em"), strict/n, whole/len(episodes), by)
+    return RecordedScore(kind, n, share("tm"), share("em"), strict/n, whole/len(episodes), by, len(episodes), _click_rule(kind))
+
+def _click_rule(kind: str) -> str:
+    "Say where a click counts by the rules of a data set."
+    strict = f"in its box, or, where none is recorded, within {100*CLICK_RADIUS:g}% of the screen"
+    if kind.startswith("screenspot"): return "in its box"
+    return f"in a box or within {100*PUBLISHED[kind].near:g}% of the screen (strict: {strict})" if kind in PUBLISHED else strict
 
 # %% ../../nbs/15m_evals.recorded.ipynb #2d5a0b12
 def recorded_kind(
@@ -178,6 +201,16 @@ def held_out_episodes(
     kept = set(order[:min(len(episodes) - 1, max(1, round(share*len(episodes))))])
     return [e for k, e in enumerate(episodes) if k not in kept], [e for k, e in enumerate(episodes) if k in kept]
 
+def measured_episodes(
+    folder: str|Path,      # of imported sessions, or a JSONL file
+    limit: int|None=None,  # episodes at most; None: all
+    held_out: float=0.,    # the share that a training held out, and nothing else; 0: all
+) -> list[Episode]:
+    "Return the episodes of a folder that an agent is measured on. Raises as `held_out_episodes`."
+    episodes = list(folder_episodes(folder, None if held_out else limit))
+    if held_out: _, episodes = held_out_episodes(episodes, held_out)
+    return episodes[:limit]
+
 def agent_actions(
     policy,                   # `AgentPolicy`
     episode: Episode,         # recorded episode, with its screens
@@ -189,6 +222,16 @@ def agent_actions(
         before.append(step.action)
     return acts
 
+def answered_episode(
+    episode: Episode,   # recorded
+    said: list[Action], # of the agent, one for each step
+    agent: str,         # its name
+) -> Episode:
+    "Return the recorded screens with the agent's actions instead, and what would have been right beside them."
+    steps = [replace(s, action=a, thought=None, acceptable=acceptable(s)) for s, a in zip(episode.steps, said, strict=True)]
+    right = sum(map(strict_hit, said, episode.steps))
+    return replace(episode, steps=steps, agent=agent, summary=f"{right} of {count_words(len(steps), 'step')} right; asked on recorded screens, nothing was carried out")
+
 @check_arguments
 def evaluate_recorded(
     policy,                   # `AgentPolicy`
@@ -198,7 +241,5 @@ def evaluate_recorded(
     held_out: float=0.,       # the share that a training held out, and nothing else; 0: all
 ) -> RecordedScore:
     "Score a policy on imported data. Raises as `score_recorded` and `held_out_episodes`."
-    episodes = list(folder_episodes(folder, None if held_out else limit))
-    if held_out: _, episodes = held_out_episodes(episodes, held_out)
-    episodes = episodes[:limit]
+    episodes = measured_episodes(folder, limit, held_out)
     return score_recorded(episodes, [agent_actions(policy, e) for e in episodes], kind or recorded_kind(folder))

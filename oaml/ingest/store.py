@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['SAVE_S', 'UNFINISHED', 'FOLDERS', 'StoreError', 'sha256', 'write_atomic', 'check_inside', 'lock_folder', 'with_paths',
            'path_within', 'save_session', 'save_sessions', 'load_manifest', 'load_session', 'read_folder',
-           'load_sessions', 'begin_folder', 'finish_folder']
+           'load_sessions', 'begin_folder', 'finish_folder', 'fresh_folder']
 
 # %% ../../nbs/08a_ingest.store.ipynb #44c68d67
 import hashlib
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -174,7 +175,8 @@ def load_manifest(
     "Return the manifest of a session folder. Raises StoreError if it is missing, broken or of another schema version."
     path = Path(folder)/"manifest.json"
     if not path.exists() and (Path(folder)/UNFINISHED).exists():
-        raise StoreError(f"{folder}: its sessions are not all made yet; go on with resume=True (oaml synth --resume)")
+        raise StoreError(f"{folder}: its sessions are not all made yet; go on with resume=True (oaml synth --resume), "
+                         "or, of an import that was stopped, delete the folder and import again")
     manifest = _read_record(path)
     if not isinstance(manifest.get("sessions"), dict): raise StoreError(f"{path}: says nothing of sessions; make the data again")
     return dict(meta={}) | manifest
@@ -262,3 +264,27 @@ def finish_folder(
     for p in (p for name in (".", *FOLDERS) for p in (folder/name).glob("*.part")): p.unlink()
     _save_manifest(folder, {id: sha256(_read_file(folder/"sessions"/f"{id}.json")) for id in ids}, meta)
     (folder/UNFINISHED).unlink(missing_ok=True)
+
+@contextmanager
+def fresh_folder(
+    folder: str|os.PathLike, # made if missing
+    meta: dict,              # how the sessions will be made; plain values
+) -> Iterator[None]:
+    """Be the one writer of a folder that is begun and never gone on with. What fails inside leaves nothing, or, once a session is saved, a note
+    that says what to do with it. Raises StoreError for a folder that holds sessions."""
+    folder, again = Path(folder), "delete the folder, or choose another (--out)"
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        if _holds_sessions(folder): raise StoreError(f"{folder}: already holds sessions; {again}")
+        begin_folder(folder, meta)
+        try: yield
+        except BaseException as e:
+            if any((folder/"sessions").glob("*.json")): e.add_note(f"{folder}: keeps what was read so far, which can be looked at and not gone on with; before you try again, {again}")
+            else: _take_back(folder)
+            raise
+
+def _take_back(folder: Path):
+    "Remove what `begin_folder` made and what came into it, the lock too, and the folder if nothing else is there."
+    for name in FOLDERS: shutil.rmtree(folder/name)
+    for name in (UNFINISHED, ".lock"): (folder/name).unlink(missing_ok=True)
+    if not any(folder.iterdir()): folder.rmdir()

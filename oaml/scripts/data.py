@@ -7,7 +7,6 @@ __all__ = ['RECORDED_KINDS', 'RECORDED_METRICS', 'import_recorded', 'recorded_st
            'export_sessions', 'asked_format', 'eval_recorded', 'measure_agent']
 
 # %% ../../nbs/18u_scripts.data.ipynb #cfcc35b2
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -16,15 +15,15 @@ from typing import Any
 
 from ..datasets.prompts import PromptFormat, read_prompt_format
 from ..datasets.rft import RFT_SAMPLES
-from ..evals.recorded import evaluate_recorded, recorded_kind
+from ..evals.recorded import RecordedScore, agent_actions, answered_episode, measured_episodes, recorded_kind, score_recorded
 from ..ingest import desktop_data, phone_data  # they register their formats
 from ..ingest.foreign import DATA_FORMATS, ImportReport, data_stats, import_data
-from ..ingest.store import StoreError, write_atomic
+from ..ingest.store import StoreError
 from ..models.cards import read_card
 from ..nano.files import shipped_nano
 from ..runtime.policy import load_policy
 from ..schemas.door import read_yaml
-from .eval_policy import eval_policy, results_words
+from .eval_policy import check_writable, eval_policy, inspect_words, results_words, write_all
 
 # %% ../../nbs/18u_scripts.data.ipynb #1d896b3d
 _READERS = phone_data, desktop_data # imported for what they register
@@ -115,22 +114,33 @@ def asked_format(
 # %% ../../nbs/18u_scripts.data.ipynb #e96e7808
 RECORDED_METRICS = "tm", "em", "strict", "episodes"
 
+def _metrics(text: str) -> list[str]:
+    "Return the names in a text. Raises ValueError for an unknown one."
+    names = text.split(",")
+    if unknown := [m for m in names if m not in RECORDED_METRICS]: raise ValueError(f"metric: {unknown[0]!r} is none of {', '.join(RECORDED_METRICS)}")
+    return names
+
 def eval_recorded(
     data: Path,             # folder of imported sessions, or JSONL in AgentCPM-GUI's form
     agent: str,             # nano, or the folder of a trained agent
     metric: str="tm,em,strict", # some of `RECORDED_METRICS`, with commas
-    out: Path|None=None,    # JSON file for the whole score; None: none is written
+    out: Path|None=None,    # JSON file for the whole score, with the answers beside it for `oaml inspect`; None: none is written
     limit: int|None=None,   # episodes at most; None: all
     held_out: float=0.,     # the share that `oaml train --data` held out, and nothing else; 0: all episodes
 ) -> dict[str, float]:      # metric -> share, 0 to 1
     "Measure an agent on recorded steps, which it does not carry out. Raises ValueError for an unknown metric, before anything is loaded."
-    names = metric.split(",")
-    if unknown := [m for m in names if m not in RECORDED_METRICS]: raise ValueError(f"metric: {unknown[0]!r} is none of {', '.join(RECORDED_METRICS)}")
-    recorded_kind(data)
-    policy = load_policy(shipped_nano() if agent == "nano" else agent)
-    score = evaluate_recorded(policy, data, limit=limit, held_out=held_out)
-    if out is not None: write_atomic(Path(out), json.dumps(asdict(score), indent=1).encode())
+    names = _metrics(metric)
+    score = _recorded_score(data, agent, out, limit, held_out)
     return {m: getattr(score, m) for m in names}
+
+def _recorded_score(data: Path, agent: str, out: Path|None, limit: int|None, held_out: float) -> RecordedScore:
+    "Ask an agent on recorded steps, and write its score with the episodes beside it."
+    kind, policy = recorded_kind(data), load_policy(shipped_nano() if agent == "nano" else agent)
+    episodes = measured_episodes(data, limit, held_out)
+    said = [agent_actions(policy, e) for e in episodes]
+    score = score_recorded(episodes, said, kind)
+    if out is not None: write_all(asdict(score), [answered_episode(e, acts, agent) for e, acts in zip(episodes, said)], out)
+    return score
 
 # %% ../../nbs/18u_scripts.data.ipynb #7023f196
 def measure_agent(
@@ -151,7 +161,8 @@ def measure_agent(
 
     Raises what `eval_policy` and `eval_recorded` raise."""
     if data is None: return results_words(eval_policy(out=out, **options), out)
-    agent = options.get("agent", "oracle")
-    score = eval_recorded(Path(data), agent, metric, Path(out), options.get("episodes"), held_out)
-    return (", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}"
+    agent, names = options.get("agent", "oracle"), _metrics(metric)
+    check_writable(out)
+    score = _recorded_score(Path(data), agent, Path(out), options.get("episodes"), held_out)
+    return (f"{score.words(names)}\nMore in {out}" + inspect_words(out)
             + (f"\nTo learn from them: oaml train --data {data}" if agent == "nano" else ""))

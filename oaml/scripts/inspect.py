@@ -38,9 +38,13 @@ def episode_track(
     screens: Path,           # folder for screens that are drawn again, exists
     python: str="",          # code that gives step {n} again
 ) -> Track:
-    "Return an episode to look at. Without screens it is played again in its application, with the oracle's verdict on each action."
+    """Return an episode to look at, with a verdict on each action for which the record says what is right. Without screens it is played again in its
+    application, with the oracle's verdict."""
     drawn = episode.place is not None and episode.place.device == "app" and all(s.observation.image_path is None for s in episode.steps)
-    if not drawn: return Track(episode if episode.summary else replace(episode, summary=episode_ending(episode)), [], episode.agent or "", python)
+    if not drawn:
+        told = episode if episode.summary else replace(episode, summary=episode_ending(episode))
+        notes = [StepNotes(any(matches(s.action, t) for t in s.acceptable) if s.acceptable else None) for s in episode.steps]
+        return Track(told, notes, episode.agent or "", python)
     steps, notes, device = [], [], device_at(episode.place)
     for step, (_, wanted, right) in zip(episode.steps, beside_oracle(episode, device)):
         frame = device.look()
@@ -100,7 +104,7 @@ def find_episodes(
     own = path.with_suffix("") if path.suffix in (".json", ".html") else path
     beside = [episodes_path(own)] + [episodes_path(path.with_name("results.json"))]*(path.suffix == ".html")  # a report's has the usual name
     if there := next((p for p in beside if p.exists()), None): return there
-    raise ValueError(f"{path}: no episodes lie beside it ({beside[0].name}); evaluate again with this oaml")
+    raise ValueError(f"{path}: no episodes lie beside it ({beside[0].name}); oaml eval --out {path} writes both")
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #a3784d94
 def random_steps(

@@ -30,6 +30,7 @@ from ..datasets.stream import (
 from ..devices.app_device import AppDevice
 from ..evals.recorded import folder_episodes, held_out_episodes
 from ..ingest.episodes import load_episodes
+from ..ingest.foreign import NEVER_ENDS, ends_itself
 from ..ingest.screens import CheckedScreen, look_at_screens, problem_list, screens_of
 from ..ingest.store import load_manifest, read_folder, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
@@ -354,7 +355,7 @@ def recordings_config(
     fmt = _learnt_format(load_config(config, list(overrides)))
     without = sum(not (s.thought or "").strip() for s in steps)
     found = {"data.path": str(folder), "data.held_out": .2, "logging.metric": "step_accuracy"} | {f"prompt.{k}": v for k, v in fmt.items()}
-    notes = [f"{len(episodes)} episodes with {len(steps)} steps"]
+    notes = [f"{len(episodes)} episodes with {len(steps)} steps"] + [NEVER_ENDS]*(not any(map(ends_itself, episodes)))
     if fmt.get("thought") and without:
         found |= {"prompt.thought": False, "model.reformat": True}
         notes.append(f"{without} of {len(steps)} steps have no thought, so the model learns to act without (prompt.thought=false)")
