@@ -32,8 +32,8 @@ def page_address(
     name: str, # an address, or the path of an HTML file
 ) -> str:
     "Return the address; that of a file begins with file://. Raises ValueError for what is neither."
-    if not name or not (path := Path(name)).is_file() and urlsplit(name).scheme: return name
-    if path.is_file(): return path.resolve().as_uri()
+    if not name or len(urlsplit(name).scheme) > 1: return name  # one letter is a drive of Windows
+    if (path := Path(name)).is_file(): return path.resolve().as_uri()
     raise ValueError(f"page: there is no file {name!r}; a page is an address such as https://example.org or file:///home/me/page.html, or the path of an HTML file")
 
 class PageDevice:

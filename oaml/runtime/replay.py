@@ -601,7 +601,7 @@ class Replay:
             told |= {k for k in self._is_open(s.what) if k in open_} if s.what else set()
             if len(open_ - told) == 1: return []  # the last one has the last value
             lost = {*holes(s.value)} & (open_ - told)
-            if lost and s.source == "goal" and not (s.optional or s.until_gone or s.already): return [k for k in self.bound.open if k in open_]
+            if lost and s.source != "screen" and not (s.optional or s.until_gone or s.already): return [k for k in self.bound.open if k in open_]
         return []
 
     def _named_by_goal(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
