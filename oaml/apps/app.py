@@ -326,9 +326,11 @@ def _check_contract(stage: Stage, seed: int, family: str, actions: int, done: li
     plans = {}
     for _ in range(actions):
         found = stage.elements(screen)
+        if (key := digest(list(map(asdict, found)))) not in plans: stage.render(screen)
+        app.solved(first.app, screen.app)
         plan = app.plan(found, app.goal(screen.app), [])
         assert plan, f"{app.name}: no plan on a screen with {element_names(found)}"
-        assert plans.setdefault(digest(list(map(asdict, found))), plan) == plan, f"{app.name}: two plans for one screen, with {element_names(found)}"
+        assert plans.setdefault(key, plan) == plan, f"{app.name}: two plans for one screen, with {element_names(found)}"
         done.append(random_action(rng, found, ANY_TYPES, ANY_KEYS))
         screen = act(stage, screen, done[-1])
     again = first

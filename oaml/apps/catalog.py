@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import sys
+import traceback
 from importlib.metadata import entry_points
 
 from .app import App
@@ -43,16 +44,23 @@ WORLDS = "worlds:" # before the seed of a generated world, as in "worlds:17"
 # %% ../../nbs/03v_apps.catalog.ipynb #b355935a
 APP_GROUP = "oaml.apps" # entry point group in which other packages name their applications
 
+def _raised_at(e: Exception) -> str:
+    "Return what was raised, and in which line of which file."
+    wrong = isinstance(e, SyntaxError)  # it was not run: the line is the error's own
+    at = e if wrong else traceback.extract_tb(e.__traceback__)[-1]
+    return f"{at.filename}, line {at.lineno}: {type(e).__name__}: {e.msg if wrong else e}"
+
 def _import_class(where: str) -> type:
     "Return the class at \"module:Class\"; raise ValueError that names what is missing."
     module, _, name = where.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", where): raise ValueError(f"app: {where!r} is not such as my_module:Thermostat")
     if os.getcwd() not in sys.path: sys.path.append(os.getcwd())  # a command, unlike `python -m`, does not look here
     try: found = importlib.import_module(module)
-    except ModuleNotFoundError as e:
-        if not f"{module}.".startswith(f"{e.name}."): raise  # a module that it imports is missing
+    except ImportError as e:
+        if not isinstance(e, ModuleNotFoundError) or not f"{module}.".startswith(f"{e.name}."): raise  # what it imports is missing
         raise ValueError(f"app: {where!r}: there is no module {e.name!r} in the current folder or among what is "
                          "installed") from None
+    except Exception as e: raise ValueError(f"app: {where!r}: {module} cannot be imported: {_raised_at(e)}") from e
     if not isinstance(getattr(found, name, None), type): raise ValueError(f"app: {where!r}: {module} has no class {name!r}")
     return getattr(found, name)
 

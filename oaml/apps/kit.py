@@ -369,7 +369,11 @@ class TaskApp:
         right = self._right_answers(start)
         return not right or " ".join(getattr(state, self.answer_field).split()) in right  # as the screen shows it
 
-    def _counts(self, state: Any) -> Any: return getattr(state, self.counted)
+    def _counts(self, state: Any) -> Any:
+        if not self.counted: raise NotImplementedError(f"{type(self).__name__} names no field of its state in `counted`, and has no method `_counts(state)`")
+        return getattr(state, self.counted)
+
+    def _wanted(self, start: Any) -> Any: raise NotImplementedError(f"{type(self).__name__} has no method `_wanted(start)`: what counts, as it is when the goal is reached")
 
     def _right_answers(self, start: Any) -> tuple[str, ...]: return ()
 

@@ -46,10 +46,10 @@ class ConformanceError(AssertionError):
 
 def _oracle_problem(device: AppDevice, precision: int) -> str|None:
     "Play the oracle from where the device is; return why the goal is not reached, None if it is."
-    try: actions = play_oracle(device, precision)
+    try: actions, solved = play_oracle(device, precision), device.solved()
     except Exception as e: return f"its plan raises {type(e).__name__}: {e}"  # an application's own code: it may be anything
     if actions[-1].type != "done": return f"no DONE after {len(actions)} actions, which is the budget"
-    return None if device.solved() else "its DONE comes before the goal is reached"
+    return None if solved else "its DONE comes before the goal is reached"
 
 SHOWN_ACTIONS = 8  # of a failed episode: its last ones
 
@@ -165,7 +165,7 @@ def check_conformance(
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
     app, looks, say = load_app(app) if isinstance(app, str) else app, tuple(looks), say or (lambda line: None)
     size, n = AppDevice(app, size).size, len(app.families)
-    say(f"1 of 4, contract: {n} kinds of goals, 100 careless actions each, twice")
+    say(f"1 of 4, contract: {n} kind{'s'*(n != 1)} of goals, 100 careless actions each, twice")
     for s, goal in enumerate(app.families): _check_contract(app, s, goal, size)
     for k, disturbed in ((2, False), (3, True)):
         say(f"{k} of 4, oracle{' from disturbed beginnings' if disturbed else ''}: {n*seeds*len(looks)} episodes in {len(looks)} looks")

@@ -9,7 +9,7 @@ __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_W
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from weakref import WeakValueDictionary
@@ -173,8 +173,13 @@ def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: 
     loose = [v for v in new if v.text not in sure.values()]
     if _interchangeable(shown, keys) and len(loose) == len(keys): return Binding(sure | dict(zip(keys, (v.text for v in loose))), [], opposite)
     slots = [slot for k in keys for slot in _slots(shown, k)]
-    if len(slots) > len(set(slots)): raise Halt(f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(repr(v.text) for v in loose)}")  # what is out of sight would be the other's
+    if len(slots) > len(set(slots)): raise Halt(_undecided(keys, [v.text for v in loose]))  # what is out of sight would be the other's
     return Binding(sure, [], opposite, open=tuple(keys), loose=tuple(v.text for v in loose))
+
+def _undecided(keys: Iterable[str], loose: Iterable[str]) -> str:
+    "Say that nothing tells which of the goal's values these parameters have, and what to do."
+    return (f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, loose))}; "
+            f"add {' '.join(f'--set {k}=...' for k in keys)}, or show this wording too")
 
 def _slots(shown: Demonstration, key: str) -> set[tuple[str, str]]:
     "Return in which words of which kinds of things a parameter stands."
@@ -407,10 +412,11 @@ class Replay:
         self.left = [v.text for v in b.left]
         self.steps = self._turned(list(self.shown.steps), b.opposite)
         entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
-        if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
+        if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(self._gives_nothing(dict.fromkeys(entered)))
         while _is_busy(self.screen): self.screen = yield WAIT
         lacking = [words for k, s in enumerate(self.steps) if not (s.optional or s.until_gone) and (words := self._lacks(k)) and (self.alone or s.source != "unknown")]
         if lacking: raise Halt("; ".join(dict.fromkeys(lacking)))
+        if self.alone and (keys := self._cannot_tell()): raise Halt(_undecided(keys, b.loose))
         yield from self._go_on(0)
 
     def _go_on(self, k: int) -> Course:
@@ -514,20 +520,27 @@ class Replay:
         return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
     # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
+    def _gives_nothing(self, names: Iterable[str], what: str="") -> str:
+        "Say that the goal has no values for these parameters, what they were when it was shown, and how to give them."
+        names = [*names]
+        shown = [f"{{{n}}}" + f" (in the demonstration: {self.shown.values[n]!r})"*(n in self.shown.values) for n in names]
+        ways = " ".join(f"--set {n}=..." for n in names if n in self.shown.values)
+        return f"the goal gives nothing for {', '.join(shown)}" + f", for {what}"*bool(what) + f"; add {ways}"*bool(ways)
+
     def _lacks(self, k: int) -> str:
         "Return what step `k` needs and neither this goal nor a screen tells, in words; empty if nothing is missing."
         step = self.steps[k]
         if step.source == "unknown" and step.do == "answer": return f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found"
         if step.source == "unknown": return f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it"
         def missing(*texts): return [h for t in texts for h in holes(t) if h not in self.values and h not in self.bound.open and not h.startswith(NAMED)]
-        if step.source == "screen" and (lost := [h for t in (step.origin.name, step.origin.value) if any(f"{{{r}}}" in t for r in READS) or not any(h in self.values for h in holes(t)) for h in missing(t)]): return f"step {k + 1}: the goal gives no {', '.join(lost)} for {say_thing(step.origin, self.shown.values)}"
+        if step.source == "screen" and (lost := [h for t in (step.origin.name, step.origin.value) if any(f"{{{r}}}" in t for r in READS) or not any(h in self.values for h in holes(t)) for h in missing(t)]): return f"step {k + 1}: {self._gives_nothing(lost, say_thing(step.origin, self.shown.values))}"
         if step.source in ("goal", "secret") and (lost := missing(step.value)) and not self._is_left_alone(step):
-            return f"step {k + 1}: the goal gives no {', '.join(lost)}" + f" for {self._say(step.what)}"*bool(step.what)
+            return f"step {k + 1}: {self._gives_nothing(lost, self._say(step.what) if step.what else '')}"
         if step.what is None or step.already: return ""
         texts = step.what.name, step.what.value
         lost = missing(*texts)
         if not lost or step.leads and k < len(self.steps) - 1 or any(h in self.values for t in (*texts, step.what.row, step.what.section) for h in holes(t)): return ""
-        return f"step {k + 1}: the goal gives no {', '.join(lost)}"
+        return f"step {k + 1}: {self._gives_nothing(lost)}"
 
     def _is_left_alone(self, step: StepWords) -> bool:
         "Return whether a goal without this field's value leaves the field as it is: the one shown named it, and it has something already, or others stay empty or are filled instead."
@@ -569,7 +582,7 @@ class Replay:
         keys = self._is_open(step.what)
         free = [v for v in self.bound.loose if v not in self.values.values()]
         fits = [(ways, found) for ways in permutations(free, len(keys)) if (found := find_things(step.what, self.values | dict(zip(keys, ways)), elements, self.left))]
-        if len(fits) > 1: raise Halt(self._undecided())
+        if len(fits) > 1: raise Halt(_undecided((k for k in self.bound.open if k not in self.values), self.bound.loose))
         if not fits: return []
         self._settle(dict(zip(keys, fits[0][0])))
         return fits[0][1]
@@ -581,8 +594,15 @@ class Replay:
         free = [v for v in self.bound.loose if v not in self.values.values()]
         if len(keys) == len(free) == 1: self.values = with_parts(self.values | {keys[0]: free[0]})
 
-    def _undecided(self) -> str:
-        return f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, self.bound.loose))}"
+    def _cannot_tell(self) -> list[str]:
+        "Return the parameters that are typed before a screen could tell their values: those of the first step that wants one and looks for none."
+        open_, told = set(self.bound.open) - self.values.keys(), set()
+        for s in self.steps:
+            told |= {k for k in self._is_open(s.what) if k in open_} if s.what else set()
+            if len(open_ - told) == 1: return []  # the last one has the last value
+            lost = {*holes(s.value)} & (open_ - told)
+            if lost and s.source != "screen" and not (s.optional or s.until_gone or s.already): return [k for k in self.bound.open if k in open_]
+        return []
 
     def _named_by_goal(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
         "Return elements of the step's role that this goal names, and the goal that was shown did not."
@@ -899,8 +919,8 @@ class Replay:
         "Return what is to be typed or chosen. Raises Halt if the goal does not give it."
         if step.source == "screen": return (yield from self._read(step))
         missing = [h for h in holes(step.value) if h not in self.values]
-        if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
-        if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {self._say(step.what)}")
+        if any(h in self.bound.open for h in missing): raise Halt(_undecided((k for k in self.bound.open if k not in self.values), self.bound.loose))
+        if missing: raise Halt(f"step {self.k + 1}: {self._gives_nothing(missing, self._say(step.what))}")
         return fill(step.value, self.values)
         yield
 

@@ -133,7 +133,11 @@ configs_keys = add_command(configs, "keys", "training.config:knobs_text", argume
 # %% ../../nbs/18i_scripts.cli.ipynb #9a1a8dad
 def _table(rows: list[dict], given: dict) -> str: return function_at("viz.plots:results_table")(rows)
 
-check_app_command = add_command(app, "check-app", "evals.conformance:report_conformance", arguments="app", whole="--all", says=_table)
+def _passed(rows: list[dict], given: dict) -> str:
+    "Return the rows as a table, and that the application passes."
+    return f"{_table(rows, given)}\n{given['app']} passes all 4 parts" + ("" if given["whole"] else "; --all tries every look and more seeds")
+
+check_app_command = add_command(app, "check-app", "evals.conformance:report_conformance", arguments="app", whole="--all", says=_passed)
 eval_command = add_command(app, "eval", "scripts.data:measure_agent", "scripts.eval_policy:eval_policy", also=_BROWSER)
 predict_command = add_command(
     app, "predict", "scripts.demo_policy:predict", expected=dict(read="scripts.demo_policy:expected_action"),

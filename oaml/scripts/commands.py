@@ -145,10 +145,10 @@ def mendable_errors(
     try: yield
     except KeyboardInterrupt as e: fail_command(str(e) or "stopped", 130)
     except Exception as e:
-        code = MENDABLE.get(type(e).__name__, 2)
-        if type(e).__name__ not in MENDABLE and not isinstance(e, (ValueError, OSError, ImportError)): raise
+        code = next((MENDABLE[t.__name__] for t in type(e).__mro__ if t.__name__ in MENDABLE), None)
+        if code is None and not isinstance(e, (ValueError, OSError, ImportError)): raise
         first = import_advice(e) if isinstance(e, ImportError) else str(e)
-        fail_command(command_words("\n".join([first, *getattr(e, "__notes__", ())]), options, trains), code)
+        fail_command(command_words("\n".join([first, *getattr(e, "__notes__", ())]), options, trains), code or 2)
 
 # %% ../../nbs/18t_scripts.commands.ipynb #d81f13f5
 def by_commas(

@@ -340,7 +340,7 @@ def _last_line(outcomes: list[RowOutcome], why: str, out: str) -> str:
 
 # %% ../../nbs/18r_scripts.rows.ipynb #e125d463
 def act_for(
-    device: str,                   # on what: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://... (oaml serve-device), desktop: (your own screen, X11) or desktop:TITLE (a window of it)
+    device: str,                   # on what: app:mail, html:mail, page:https://..., page:FILE.html, miniwob:click-test, android:SERIAL, http://... (oaml serve-device), desktop: (your own screen, X11) or desktop:TITLE (a window of it)
     goal: str|None=None,           # what you want, in words; {name} stands for a secret. An application of oaml has goals of its own, by seed
     like: list[str]=(),            # a demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most similar is taken
     rows: str|None=None,           # a table, .csv or .jsonl: an episode for each row. Its columns are the demonstration's parameters (or those of --goal), or `goal`; `seed`, where a device has several first screens

@@ -15,7 +15,7 @@ from importlib.resources import files
 from itertools import groupby
 
 from .events import INSET, text_offset
-from .icons import icon_svg
+from .icons import check_icon, icon_svg
 from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Placed, _scrolled, active, icon_size, shown_value,
                             switch_width, tick_size)
 from .themes import FONTS, Theme, load_font, text_width
@@ -214,6 +214,7 @@ def _classes(p: Placed, ui: UiState) -> str:
 def _element(p: Placed, corner: tuple[int, int], ui: UiState, theme: Theme) -> str:
     "Return the HTML of `p` and everything in it; `corner` is the left top of its container."
     (x0, y0, x1, y1), role = p.box, p.widget.role
+    check_icon(p.widget)
     if role == "titlebar": theme = replace(theme, heading=theme.size)  # its title is as large as text
     attributes = "".join(f' {k}="{escape(v)}"' for k, v in _attributes(p, ui).items())
     drawn = INSIDE[role](p, ui, theme, x1-x0, y1-y0) if role in INSIDE else ""

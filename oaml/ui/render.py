@@ -12,7 +12,7 @@ from functools import lru_cache
 from PIL import Image, ImageDraw
 
 from .events import INSET, text_offset
-from .icons import ICONS, icon_mask
+from .icons import ICONS, check_icon, icon_mask
 from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Placed, icon_size, shown_value, switch_width, tick_size)
 from .themes import Color, Theme, load_font, text_width
 from .widgets import UiState
@@ -442,6 +442,7 @@ def _draw_scrollbar(draw: ImageDraw.ImageDraw, p: Placed, theme: Theme, written:
 def _draw(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState, theme: Theme):
     "Draw `p` and everything in it."
     role, written = p.widget.role, image.info.get("written")
+    check_icon(p.widget)
     if written and role in (*GROUND, *NOTES): written.hide(p.box)
     if role in GROUND: GROUND[role](draw, image, p, theme)
     if role in DRAW: DRAW[role](draw, image, p, ui, theme)
