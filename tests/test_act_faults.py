@@ -105,7 +105,7 @@ def test_an_element_that_goes_while_it_is_pressed(order):
 
 def test_a_goal_that_lacks_a_value(order):
     code, words, ordered = order(goal="Order tea for Bob.")
-    assert code == CODES["halted"] and words.endswith("step 2: the goal gives nothing for {amount} (in the demonstration: '2'), for the textbox 'Amount'; add --set amount=...") and not ordered
+    assert code == CODES["halted"] and words.endswith("step 2: the goal gives nothing for {amount} (in the demonstration: '3'), for the textbox 'Amount'; add --set amount=...") and not ordered
 
 
 def test_a_demonstration_of_another_application(order):
