@@ -29,6 +29,7 @@ from ..ingest.store import load_sessions, sha256, write_atomic
 from ..runtime.guarded import model_name
 from ..runtime.policy import EYES
 from ..schemas.arguments import check_arguments
+from ..schemas.door import read_json
 from ..schemas.sessions import Episode
 from ..viz.plots import results_table
 
@@ -221,7 +222,7 @@ def _kept_episodes(out: str|os.PathLike|None, agent: str, resume: bool, settings
     folder, settings = beside_results(out, ".played"), dict(agent=_played_by(agent), **settings)
     there = list(folder.glob("*.jsonl"))
     if there and not resume: raise ValueError(f"out: {folder} has episodes of an evaluation that was stopped; go on with --resume, remove the folder, or write to another file")
-    if there and (before := json.loads((folder/SETTINGS).read_text())) != settings:
+    if there and (before := read_json((folder/SETTINGS).read_bytes(), str(folder/SETTINGS), dict)) != settings:
         changed = ", ".join(k for k in settings if before.get(k) != settings[k])
         raise ValueError(f"resume: {folder} has episodes of another evaluation ({changed}); leave resume out, and write to another file")
     folder.mkdir(exist_ok=True)
