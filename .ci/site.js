@@ -27,8 +27,8 @@ window.oamlFound = (index, query, alike) => {
   const place = (e) => {
     const head = fit(`${e.title} ${e.section}`), body = Math.min(head, fit(`${e.title} ${e.section} ${e.text}`));
     if (body > 1) return 99;
-    const guide = /^(index|howto)\./.test(e.href), signature = /^(def|class) /.test(e.text);
-    return 4*body + Math.min(head, 2) + (guide ? 0 : signature ? 1.5 : 1);
+    const guide = /^howto\./.test(e.href), signature = /^(def|class) /.test(e.text);
+    return 4*body + Math.min(head, 2) + (/^index\./.test(e.href) ? 0 : guide ? .5 : signature ? 1.5 : 1);
   };
   const found = index.map((e, k) => [place(e), k, e]).filter(([p]) => p < 99);
   return found.length ? found.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, , e]) => e) : alike();
