@@ -331,10 +331,9 @@ class World(WorldScreens):
             if held is None and button and act.verb == "edit" and f.kind != "flag": return [ClickOn(button)]
             if held is None and not self._passed(r, e, act): return self._look_in_detail(r, e, f.id)
             if held is not None and f"show:{f.id}" not in r: return _set_field(r, f, act.value)
-        verb = "edit" if act.verb == "edit" else act.verb
-        button = next((x for x in r.elements if x.id.startswith(f"{verb}:")), None)
+        button = next((x for x in r.elements if x.id.startswith(f"{act.verb}:")), None)
         if button: return [ClickOn(button.id)]
-        if verb in self._verbs_of_detail(e): return self._look_in_detail(r, e)
+        if act.verb in self._verbs_of_detail(e): return self._look_in_detail(r, e)
         return r.close("back") or [PressKey("Escape")]
 
     def _passed(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> bool:

@@ -161,7 +161,6 @@ def draw_entity(
     search = ordered and view not in ("board", "strip") and roomy and rng.random() < .4
     narrow = free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4
     narrows = rng.choice(free) if narrow else ""
-    if not roomy: narrows = ""  # drawn all the same: worlds that have room stay as they were
     paged = view in ("list", "table") and ordered and roomy and rng.random() < .25
     widgets, crumbs = tuple(_widget(f, direct, rng) for f in fields), detail == "page" and rng.random() < .3
     form, saving = rng.choice(FORMS), rng.choice(SAVING) if direct else "at once"
@@ -267,14 +266,15 @@ def _draw(seed: int, attempt: int) -> WorldSpec:
     extras = tuple(rng.sample([x for x in WORD_EXTRAS if x[0] not in dict(words).values()], rng.randint(0, 2)))
     spec = WorldSpec(seed, "" if invented else trade, title, entities, nav, captions, feedback, confirm, sign_in, delay, extras,
                      rng.random() < .5, words, tuple(icons.items()))
-    return _told_whole(_with_specials(spec, Random(f"world's specials:{seed}:{attempt}")))
+    return _within_the_screen(_with_specials(spec, Random(f"world's specials:{seed}:{attempt}")))
 
-def _told_whole(spec: WorldSpec) -> WorldSpec:
-    """Leave out what the screen does not tell to its end: pages where nothing says what was done (whether a name would stand between the last of a page
-    and the first of the next is seen on neither), and questions of the most in a table beside a side list, where names are cut."""
-    def told(e): return replace(e, per_page=e.per_page if spec.feedback in ("changes", "status") else 0,
-                                sorts=() if spec.nav == "side" and e.view == "table" else e.sorts)
-    return replace(spec, entities=tuple(map(told, spec.entities)))
+def _within_the_screen(spec: WorldSpec) -> WorldSpec:
+    """Leave out what has no room, or what the screen does not tell to its end: a filter where more bars leave the rows none; pages where nothing says what
+    was done (whether a name would stand between the last of a page and the first of the next is seen on neither); questions of the most in a table
+    beside a side list, where names are cut."""
+    def fitting(e): return replace(e, filter=e.filter if _has_room(e.detail, e.rows) else "", per_page=e.per_page if spec.feedback in ("changes", "status") else 0,
+                                   sorts=() if spec.nav == "side" and e.view == "table" else e.sorts)
+    return replace(spec, entities=tuple(map(fitting, spec.entities)))
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #b3ccebf3
 STRUCTURE_SHARES = dict(test=2, validation=1) # of ten structures; the rest are for training

@@ -165,7 +165,7 @@ def check_conformance(
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
     app, looks, say = load_app(app) if isinstance(app, str) else app, tuple(looks), say or (lambda line: None)
     size, n = AppDevice(app, size).size, len(app.families)
-    say(f"1 of 4, contract: {n} kind{'s'*(n != 1)} of goals, 100 careless actions each, twice")
+    say(f"1 of 4, contract: {n} kind{'s'*(n != 1)} of goal{'s'*(n != 1)}, 100 careless actions each, twice")
     for s, goal in enumerate(app.families): _check_contract(app, s, goal, size)
     for k, disturbed in ((2, False), (3, True)):
         say(f"{k} of 4, oracle{' from disturbed beginnings' if disturbed else ''}: {n*seeds*len(looks)} episodes in {len(looks)} looks")

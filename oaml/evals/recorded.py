@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNIFIED', 'PUBLISHED', 'PublishedMetric', 'finger_way', 'published_match', 'spot_hit', 'RecordedScore', 'strict_hit',
-           'score_recorded', 'recorded_kind', 'folder_episodes', 'held_out_episodes', 'measured_episodes',
-           'agent_actions', 'answered_episode', 'evaluate_recorded']
+           'score_recorded', 'recorded_kind', 'folder_episodes', 'held_out_episodes', 'agent_actions',
+           'answered_episode', 'evaluate_recorded']
 
 # %% ../../nbs/15m_evals.recorded.ipynb #40ed2360
 import hashlib
@@ -201,16 +201,6 @@ def held_out_episodes(
     kept = set(order[:min(len(episodes) - 1, max(1, round(share*len(episodes))))])
     return [e for k, e in enumerate(episodes) if k not in kept], [e for k, e in enumerate(episodes) if k in kept]
 
-def measured_episodes(
-    folder: str|Path,      # of imported sessions, or a JSONL file
-    limit: int|None=None,  # episodes at most; None: all
-    held_out: float=0.,    # the share that a training held out, and nothing else; 0: all
-) -> list[Episode]:
-    "Return the episodes of a folder that an agent is measured on. Raises as `held_out_episodes`."
-    episodes = list(folder_episodes(folder, None if held_out else limit))
-    if held_out: _, episodes = held_out_episodes(episodes, held_out)
-    return episodes[:limit]
-
 def agent_actions(
     policy,                   # `AgentPolicy`
     episode: Episode,         # recorded episode, with its screens
@@ -239,7 +229,11 @@ def evaluate_recorded(
     kind: str|None=None,      # whose rules; None: of the data set that was imported
     limit: int|None=None,     # episodes at most; None: all
     held_out: float=0.,       # the share that a training held out, and nothing else; 0: all
-) -> RecordedScore:
-    "Score a policy on imported data. Raises as `score_recorded` and `held_out_episodes`."
-    episodes = measured_episodes(folder, limit, held_out)
-    return score_recorded(episodes, [agent_actions(policy, e) for e in episodes], kind or recorded_kind(folder))
+    agent: str="",            # the policy's name, for its episodes
+) -> tuple[RecordedScore, list[Episode]]: # the score; what was answered, as `answered_episode`
+    "Ask a policy for each step of imported data. Raises as `score_recorded` and `held_out_episodes`."
+    episodes = list(folder_episodes(folder, None if held_out else limit))
+    if held_out: _, episodes = held_out_episodes(episodes, held_out)
+    episodes = episodes[:limit]
+    said = [agent_actions(policy, e) for e in episodes]
+    return score_recorded(episodes, said, kind or recorded_kind(folder)), [answered_episode(e, acts, agent) for e, acts in zip(episodes, said)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..datasets.prompts import PromptFormat, read_prompt_format
 from ..datasets.rft import RFT_SAMPLES
-from ..evals.recorded import RecordedScore, agent_actions, answered_episode, measured_episodes, recorded_kind, score_recorded
+from ..evals.recorded import RecordedScore, evaluate_recorded, recorded_kind
 from ..ingest import desktop_data, phone_data  # they register their formats
 from ..ingest.foreign import DATA_FORMATS, ImportReport, data_stats, import_data
 from ..ingest.store import StoreError
@@ -135,11 +135,9 @@ def eval_recorded(
 
 def _recorded_score(data: Path, agent: str, out: Path|None, limit: int|None, held_out: float) -> RecordedScore:
     "Ask an agent on recorded steps, and write its score with the episodes beside it."
-    kind, policy = recorded_kind(data), load_policy(shipped_nano() if agent == "nano" else agent)
-    episodes = measured_episodes(data, limit, held_out)
-    said = [agent_actions(policy, e) for e in episodes]
-    score = score_recorded(episodes, said, kind)
-    if out is not None: write_all(asdict(score), [answered_episode(e, acts, agent) for e, acts in zip(episodes, said)], out)
+    kind = recorded_kind(data)  # before a model is loaded
+    score, answered = evaluate_recorded(load_policy(shipped_nano() if agent == "nano" else agent), data, kind, limit, held_out, agent)
+    if out is not None: write_all(asdict(score), answered, out)
     return score
 
 # %% ../../nbs/18u_scripts.data.ipynb #7023f196
