@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ..schemas import model_dialects
-from ..schemas.actions import DSL_WORDS, split_thought
+from ..schemas.actions import split_thought
 from ..schemas.agentcpm import ANSWER_FENCE, AgentCPMFieldError, agentcpm_actions, agentcpm_problem, read_json5_answer
 from ..schemas.dialects import DIALECTS, NOOP_MS, DialectError, json_object
-from ..schemas.sessions import Action, scroll_direction
+from ..schemas.sessions import DSL_WORDS, Action, scroll_direction
 
 _REGISTERED = model_dialects  # which adds the dialects of models to `DIALECTS`
 

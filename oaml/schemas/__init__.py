@@ -1,1 +1,0 @@
-from . import actions  # noqa: F401, an action shows itself in the action language, whichever module is imported first

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'END_TYPES',
-           'IDLE_TYPES', 'ACTION_FIELDS', 'MAX_TYPED', 'BREAK_KEYS', 'SchemaError', 'plain_errors', 'split_chord',
-           'key_problem', 'text_problem', 'typed_pieces', 'Action', 'scroll_direction', 'Observation', 'Target',
-           'Answer', 'Step', 'Place', 'Episode', 'Session', 'to_json', 'to_dict', 'from_json', 'from_dict',
-           'json_schema']
+           'IDLE_TYPES', 'ACTION_FIELDS', 'DSL_WORDS', 'MAX_TYPED', 'BREAK_KEYS', 'SchemaError', 'plain_errors',
+           'split_chord', 'key_problem', 'text_problem', 'typed_pieces', 'Action', 'action_line', 'scroll_direction',
+           'Observation', 'Target', 'Answer', 'Step', 'Place', 'Episode', 'Session', 'to_json', 'to_dict', 'from_json',
+           'from_dict', 'json_schema']
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #13ba18b3
 import math
@@ -176,6 +176,10 @@ ACTION_FIELDS = {
     "key_press": ("key",), "open_app": ("text",), "wait": (), "done": (), "impossible": (), "failed": ()}
 
 _ARGUMENTS = ("x", "y", "x2", "y2", "dx", "dy", "text", "key")
+DSL_WORDS = {"click": "CLICK", "double_click": "DOUBLE_CLICK", "right_click": "RIGHT_CLICK",
+             "long_press": "LONG_PRESS", "move": "MOVE", "drag": "DRAG", "scroll": "SCROLL", "type": "TYPE",
+             "key_press": "KEY", "wait": "WAIT", "answer": "ANSWER", "done": "DONE", "triple_click": "TRIPLE_CLICK",
+             "open_app": "OPEN_APP", "impossible": "IMPOSSIBLE"}  # the word of each in the action language (`schemas.actions`); a failed action has none
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #1a5b9e48
 _BREAKS = {"\n": "a newline (press the key 'Enter')", "\t": "a tab (press the key 'Tab')"}
@@ -244,8 +248,22 @@ class Action:
         return self
 
     def __repr__(self):
-        shown = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
-        return f"Action({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        return action_line(self) if self.type in DSL_WORDS else f"FAILED({(self.raw or {}).get('reason', '')})"
+
+def _value(
+    v: float|str,   # an argument
+    precision: int  # decimals of a number
+) -> str:           # text as the DSL writes it
+    if isinstance(v, str):
+        return '"' + v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+    return f"{round(v, precision) + 0.0:.{precision}f}"  # + 0.0: no "-0.000"
+
+def action_line(
+    action: Action,  # not a failed one
+    precision: int=3 # decimals of a coordinate, 1 to 6
+) -> str:            # such as CLICK(x=0.420, y=0.730)
+    "Return an action's word and arguments, as the action language writes them."
+    return f"{DSL_WORDS[action.type]}({', '.join(f'{k}={_value(getattr(action, k), precision)}' for k in ACTION_FIELDS[action.type])})"
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #2a08018e
 def scroll_direction(
