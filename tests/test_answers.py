@@ -15,7 +15,7 @@ def test_no_answer_raises_or_acts_out_of_a_thought():
     counts, (slowest, *_), shown = measure(20_000, seed=20)
     assert not shown, shown[:3]
     assert counts["read as actions"] > 2_000, "the answers are too wild to test reading as well as refusing"
-    assert slowest < 1_000  # ms of CPU for 1,000 characters; JSON5's reader takes 50
+    assert slowest < 1_000  # ms of CPU for 1,000 characters: 3 when it was written, so a thousand is a reader that is not linear
 
 
 @pytest.mark.parametrize("name", ["agentcpm", "agentcpm_compat", "browsergym", "openai_words", "dsl"])
