@@ -6,11 +6,11 @@
 __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'FIRST', 'LAST', 'READS',
            'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'COMMAND_VERBS', 'MAX_STEP_TOKENS',
            'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
-           'row_of', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes',
-           'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at', 'deeds_of',
-           'thing_of', 'same_role', 'changes_of', 'find_origin', 'with_shown', 'labels', 'in_words', 'describe',
-           'proposed_names', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml',
-           'from_yaml', 'load_demonstration', 'save_demonstration']
+           'row_of', 'beside', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill',
+           'holes', 'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at',
+           'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin', 'with_shown', 'labels', 'in_words',
+           'describe', 'number_by', 'number_of', 'proposed_names', 'demonstrate', 'say_thing', 'say_step',
+           'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -80,7 +80,9 @@ _TAKING = {"remove", "take", "delete", "drop", "clear"}
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _PLAIN_VALUE = re.compile(rf"\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH} \d{{4}}|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|"
-                          r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+                          r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?:(?<=\bpassword )|(?<=\bpassword is )|(?<=\b[Ss]ign in as )|(?<=\b[Ll]og in as )|(?<=\b[Yy]ou are ))"
+                          r"(?!(?:a|an|and|as|for|from|in|is|must|not|of|on|should|that|the|to|was|which|with)\b)[\w.-]*\w|"
+                          r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -104,6 +106,8 @@ def goal_values(
     found += [(m.start(), m.end(), m[0], False) for m in _PLAIN_VALUE.finditer(free) if m[0] not in ("I", "OK")]
     out, end = [], 0
     for a, b, text, quoted in sorted(found):
+        if not quoted and (verb := re.match(r"\w+ (?=[A-Z0-9])", text)) and verb[0].strip().casefold() in COMMAND_VERBS and re.search(r"(?:^|[.;:!?]\s+|\b[Pp]lease )$", goal[:a]):
+            a, text = a + verb.end(), text[verb.end():]
         before = [w for w in words_of(goal[end:a]) if w not in _FILLER]
         if _TAKING & set(before) and "from" in before[:-1]: before.remove("from")  # it is the verb's: remove the star from the message 'x'
         behind = re.match(r",? as (?:the |its |his |her )?(\w+(?: name)?)", goal[b:])
@@ -129,12 +133,23 @@ def row_of(
     elements: Sequence[Element], # all elements of the screen
     lone: bool=False,            # it is the only one of its name: plain texts beside it say how things stand, not which it is
 ) -> str:                        # "" if there is none
-    "Return the words beside an element, on its line."
+    "Return the words beside an element, on its line; `beside` has all of them."
     _, y = _middle(e)
     speaking = ("heading", "listitem") if lone and e.role not in ("gridcell", "cell", *FIELDS) else _SPEAKING
     beside = [o for o in elements if o is not e and o.name and o.role in speaking and o.box[1] < y < o.box[3]
               and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
     return min(beside, key=lambda o: o.box[0]).name if beside else ""
+
+def beside(
+    e: Element,                  # of the screen
+    elements: Sequence[Element], # all elements of the screen
+    buttons: bool=True,          # they too may have the words
+) -> list[str]:                  # from left to right
+    "Return all words on an element's line that may tell which line it is; links have them too."
+    roles = (*_SPEAKING, "link", *(("button", "generic") if buttons else ()))
+    _, y = _middle(e)
+    found = [o for o in elements if o is not e and o.name and o.role in roles and o.box[1] < y < o.box[3] and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
+    return [o.name for o in sorted(found, key=lambda o: o.box[0])]
 
 def column_of(
     e: Element,                  # of the screen
@@ -165,7 +180,7 @@ def page_title(
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #fbb007ae
 PRESSES = dict(click="press", double_click="double_press", right_click="right_press", long_press="long_press", move="hover", drag="drag")
-DEEDS = (*PRESSES.values(), "enter", "append", "choose", "set", "set_all", "set_named", "key", "answer")
+DEEDS = (*PRESSES.values(), "enter", "append", "choose", "set", "set_all", "set_named", "count", "key", "answer")
 DECLINES = ("not now", "no thanks", "later", "skip", "dismiss", "got it", "maybe later", "no", "decline", "block", "deny", "reject", "refuse") # captions that send a dialog away
 RETRIES = ("refresh", "reload", "try again", "retry") # captions that help where something did not load
 SOURCES = ("", "goal", "screen", "secret", "constant", "unknown")
@@ -401,14 +416,10 @@ def _enter(out: list, on: Element|None, before: tuple, after: tuple, text: str):
 def _alike(on: Element, elements: Sequence[Element]) -> list[Element]:
     return [e for e in elements if e.role == on.role and e.name == on.name]
 
-def _beside(e: Element, on: Element) -> bool:
-    "Return whether an element stands on the line of another."
-    return e is not on and e.role in (*_SPEAKING, "link") and e.box[1] < _middle(on)[1] < e.box[3] and (e.box[2] <= on.box[0] + .01 or e.box[0] >= on.box[2] - .01)
-
 def _is_data(on: Element, elements: Sequence[Element]) -> bool:
     "Return whether an element's name is one of many in a column, such as each row's own link."
     if on.role not in ("link", "button", "generic") or not on.name: return False
-    column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and any(_beside(o, e) for o in elements)}
+    column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and beside(e, elements, False)}
     return len(column - {on.name}) > 1
 
 def _is_the_filled(on: Element, elements: Sequence[Element]) -> bool:
@@ -426,9 +437,9 @@ def thing_of(
     say = lambda text: to_template(text, values)
     lone = len(_alike(on, elements)) == 1 and bool(on.name)
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
-    if not holes(name) and _is_data(on, elements):
-        beside = (say(e.name) for e in elements if _beside(e, on))
-        if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
+    is_data = _is_data(on, elements)
+    if not holes(name) and not holes(row) and (is_data or on.role in ("button", "generic")):  # what is lone now has others beside it another time
+        if told := next((t for t in map(say, beside(on, elements, not is_data)) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
     row = row if row != name else ""
     column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
     value = say(on.value) if on.role in ("listitem", "row") else SLOT if _is_the_filled(on, elements) else ""
@@ -510,7 +521,8 @@ def with_shown(
         place = re.search(rf"(?<![\w'\"]){re.escape(text)}(?![\w'\"])", goal)
         if not place or any(v.quoted and text in v.text for v in found): continue
         inside = [v for v in found if not v.quoted and _overlaps(goal, v.text, *place.span())]
-        if text not in typed and not inside or any(text in v.text and not (text in typed and v.text.endswith(" " + text)) for v in inside): continue
+        begins = " " in text and text[:1].isupper() and re.search(r"(?:^|[.;:!?]\s+)$", goal[:place.start()])  # a capital there says nothing, two words of the screen do
+        if text not in typed and not inside and not begins or any(text in v.text and not (text in typed and v.text.endswith(" " + text)) for v in inside): continue
         before = tuple(w for w in words_of(goal[:place.start()].rpartition(inside[0].text if inside and goal.find(inside[0].text) < place.start() else "\0")[2]) if w not in _FILLER)
         label = inside[0].label if inside and text.startswith(inside[0].text) else before[-2:]
         found = [v for v in found if v not in inside] + [GoalValue(text, label, False)]
@@ -530,13 +542,17 @@ _DATA = ("listitem", "row", "cell", "gridcell", "option", "treeitem", "generic")
 
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "Return the goal's values under names, and the goal's plain words that name what was acted on or answered."
-    values = {}
+    values, typed, fields = {}, {d.value for d in deeds}, {d.on.name for d in deeds if d.on and d.on.role in FIELDS}
+    def without_label(v):  # Bin C: the field's name before what was typed or chosen
+        name = next((f for f in fields if f and not v.quoted and v.text.startswith(f + " ") and v.text[len(f) + 1:] in typed), "")
+        return GoalValue(v.text[len(name) + 1:], words_of(name)[-2:], False) if name else v
     def add(key, text):
         if text in values.values() or not text: return
         k = 1
         while (name := key + (str(k) if k > 1 else "")) in values: k += 1
         values[name] = text
-    for v in with_shown(goal, *_texts_of(deeds)): add(v.key, v.text)
+    for v in map(without_label, with_shown(goal, *_texts_of(deeds))):
+        if v.quoted or v.text in typed or v.text not in fields: add(v.key, v.text)  # a field's own name says which value is whose
     spoken = {w for w in goal_words(goal)}
     for d in deeds:
         names = [d.on.name] if d.on and d.on.role in ("tab", "listitem", "link", "textbox", "combobox", *TOGGLES) else []
@@ -571,6 +587,7 @@ def in_words(
     if any(s.what and s.what.section.endswith("_month}") for s in out):  # the search for a day turns the pages by itself
         kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
+    deeds, out = _with_counts(deeds, out, values)
     out = _with_held(out, deeds, values, goal)
     hidden = [replace(s, source="secret") if set(holes(s.value)) & set(secrets) else s for s in out]
     shown = {k: SECRET if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
@@ -628,6 +645,42 @@ def _add_named(values: dict[str, str], text: str) -> str:
     values[key] = text
     return key
 
+def number_by(
+    e: Element,                  # a button that counts up or down
+    elements: Sequence[Element], # of its screen
+) -> Element|None:               # None: there is none
+    "Return the element with the number that a button counts: the nearest one on its line, or else right over or under it."
+    def says(o): return re.fullmatch(r"-?\d+", o.name if o.role in TITLES else o.value if o.role in (*FIELDS, "meter", "slider") else "")
+    (x, y), near = _middle(e), [o for o in elements if o is not e and says(o)]
+    line = [o for o in near if o.box[1] < y < o.box[3]]
+    stack = [o for o in near if o.box[0] < x < o.box[2] and abs(_middle(o)[1] - y) < .1]
+    return min(line or stack, key=lambda o: abs(_middle(o)[0] - x) + abs(_middle(o)[1] - y), default=None)
+
+def number_of(
+    e: Element, # that `number_by` found
+) -> int:
+    "Return the number that an element shows."
+    return int(e.name if e.role in TITLES else e.value)
+
+def _with_counts(deeds: list[_Deed], steps: list[StepWords], values: dict[str, str]) -> tuple[list[_Deed], list[StepWords]]:
+    "Return the steps with presses of one button that counted up or down to a value of the goal's as one step, and their deeds."
+    def counts(d):
+        if d.do != "press" or d.on is None or d.on.role not in ("button", "generic"): return None
+        a, b = number_by(d.on, d.before), number_by(d.on, d.after)
+        return (number_of(a), number_of(b)) if a and b and number_of(a) != number_of(b) and _same(d.on, d.after) else None
+    kept, runs = [], [[]]
+    for k, (d, step) in enumerate(zip(deeds, steps)):
+        if runs[-1] and (counts(d) is None or step.what != steps[runs[-1][-1]].what): runs.append([])
+        if counts(d) is not None: runs[-1].append(k)
+    ends = {}
+    for run in (r for r in runs if r):
+        text = to_template(str(counts(deeds[run[-1]])[1]), values)
+        if holes(text): ends |= {k: text if k == run[-1] else "" for k in run}
+    for k, (d, step) in enumerate(zip(deeds, steps)):
+        if ends.get(k, "-") == "-": kept.append((d, step))
+        elif ends[k]: kept.append((d, replace(step, do="count", value=ends[k], source="goal")))
+    return [d for d, _ in kept], [s for _, s in kept]
+
 def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str], goal: str) -> list[StepWords]:
     "Add to the steps, before the press that ends a page, what the goal names on it and was so already."
     done = {(d.on.role, d.on.name) for d in deeds if d.on}
@@ -669,7 +722,9 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
 COMMAND_VERBS = {*"add answer archive be book bring buy call change choose copy create delete enter find get go invite is log look make mark move note open order pick put register remove "
-           "rename reply restore save search send set show sign sort star start take tell turn type unstar use visit write".split()}
+           "rename reply restore save search send set show sign sort star start take tell turn type unstar use visit write "
+                 "assign bring cancel check clear close correct count disable drop edit enable erase fill keep lay leave list mark move pack pay pick place print rank read reset "
+                 "schedule select share shift stop store submit switch tick transfer undo untick update view".split()}
 _NO_NAMES = {"value", *"a about an and as at back by for from in into new of on than that the then this to under with".split()} | COMMAND_VERBS
 
 def proposed_names(
@@ -702,7 +757,7 @@ def demonstrate(
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #407181b1
 MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
 _SAID = dict(press="press", double_press="double-click", right_press="right-click", long_press="long-press", hover="point at", drag="drag",
-             enter="enter", append="add", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
+             enter="enter", append="add", choose="choose", set="set", set_all="set every", set_named="set those named", count="press", key="press the key", answer="answer")
 
 def _with_values(text: str, values: dict[str, str]|None) -> str:
     "Return a template with the values of its parameters, where these are given."
@@ -728,6 +783,7 @@ def say_step(
     if step.do == "key": return f"{what} {step.value}"
     if step.do == "answer": return f"{what} {value}"
     if step.do in ("enter", "append", "choose"): line = f"{what} {value} {dict(enter='into', append='at the end of', choose='in')[step.do]} {say_thing(step.what, values)}"
+    elif step.do == "count": line = f"{what} {say_thing(step.what, values)} until it says {value}"
     elif step.do.startswith("set"): line = f"{what} {say_thing(step.what, values)} {step.value}"
     elif step.do == "drag": line = f"{what} {say_thing(step.what, values)} to {say_thing(step.to, values)}"
     else: line = f"{what} {say_thing(step.what, values)}"

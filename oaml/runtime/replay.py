@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'MAX_AGAIN',
-           'BROWSED', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'undone_words', 'other_state',
-           'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
+           'BROWSED', 'MAX_COUNT', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'field_label',
+           'labelled_values', 'undone_words', 'other_state', 'find_things', 'Replay', 'read_value', 'similarity',
+           'ReplayAgent']
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
@@ -16,7 +17,7 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+from ..datasets.demonstrations import (COMMAND_VERBS, beside, number_by, number_of, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of, written_like)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
@@ -27,7 +28,7 @@ _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change"
 OPPOSITES = [("with", "without"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
              ("yes", "no"), ("show", "hide"), ("lock", "unlock"), ("before", "after"), ("earliest", "latest"), ("biggest", "smallest")]
-_POSITIVE = {"on", "enable", "tick", "check", "checked", "show", "activate", "yes"}
+_POSITIVE = {"on", "mark", "enable", "tick", "check", "checked", "show", "activate", "yes"}
 _NEGATIVE = {"off", "disable", "untick", "uncheck", "without", "hide", "deactivate"}
 _DENIALS = {"no", "not", "don", "clear"} # negative where nothing else says on or off
 _PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use", "send", "write", "tell", "reply", "make", "put", "enter", "call", "note", "add", "back"}
@@ -102,6 +103,7 @@ def bind_values(
 ) -> Binding:
     "Return the demonstration's parameters with the new goal's values. Raises Halt if the goal wants the opposite and nothing says how."
     if alike := same_wording(shown, goal): return _bound_alike(shown, goal, *alike, dict(named or {}))
+    named = labelled_values(shown, goal) | dict(named or {})
     old_goal = shown.shown_goal()
     old, new, values = with_shown(old_goal, (), shown.values.values()), with_shown(goal, texts), dict(named or {})
     new = [_with_end(n, shown.values.values(), goal) for n in new]
@@ -143,7 +145,7 @@ def bind_values(
         if open_end: raise Halt(f"the goal does not say where {v!r} ends, which is to be typed: put it in quotes")
     said = set(words_of(goal))
     for key, word in shown.values.items():
-        if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
+        if key not in values and (key.startswith(NAMED) or set(words_of(word)) <= said and word[:1].isupper()) and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
 
 def _as_long(old: str, new: str, goal: str) -> str:
@@ -202,14 +204,34 @@ def _used_by(shown: Demonstration) -> set[str]:
     found = {h for t in texts for h in holes(t)}
     return found | {h.rpartition("_")[0] for h in found if h.endswith(("_day", "_month"))}
 
+def field_label(
+    step: StepWords,        # of a demonstration
+    values: dict[str, str], # of its parameters
+) -> str:
+    "Return what a field that a step fills is called: its name, or the words beside or over it; empty if it is no such step, or the words are a value."
+    if step.what is None or step.do not in ("enter", "choose", "append", "count"): return ""
+    return next((fill(t, values) for t in (step.what.name, step.what.row, step.what.column) if t and all(h.startswith(NAMED) and h in values for h in holes(t))), "")
+
+def labelled_values(
+    shown: Demonstration, # what was shown
+    goal: str,            # what is wanted now
+) -> dict[str, str]:      # of parameters; empty unless the goal has all labels, each before its value
+    "Return what a goal says behind the names of the fields that were filled: Account Runny score, Balance 865.95 and Type Save."
+    fields = {label: holes(s.value)[0] for s in shown.steps if not s.already and (label := field_label(s, shown.values)) and len(holes(s.value)) == 1 and s.source == "goal"}
+    if len(fields) < 2: return {}
+    names = "|".join(re.escape(n) for n in sorted(fields, key=len, reverse=True))
+    pattern = re.compile(rf"(?<!\w)({names})\s+(?:is\s+|=\s*)?(?:['\"‘“]([^'\"’”]+)['\"’”]|([^\s'\"].*?))(?=\s*(?:[,;]|[.!?]?\s*$|(?:,\s*|\s+)and\s+(?:{names})\s))")
+    found = {m[1]: m[2] or m[3].rstrip(".") for m in pattern.finditer(goal)}
+    return {fields[label]: text for label, text in found.items()} if found.keys() == fields.keys() else {}
+
 def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
     "Return the name of the field that took a value, if the words before the value name it: password 'x'. Empty if none."
-    return next((s.what.name for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name) and len(holes(s.value)) == 1
-                 and shown.values.get(holes(s.value)[0]) == value.text and _names(s.what.name, value)), "")
+    return next((label for s in shown.steps if (label := field_label(s, shown.values)) and len(holes(s.value)) == 1
+                 and shown.values.get(holes(s.value)[0]) == value.text and _names(label, value)), "")
 
 def _is_anothers(old: GoalValue, new: GoalValue, shown: Demonstration) -> bool:
     "Return whether the words before a new value name another field than the one that took the old value."
-    took = {s.what.name: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name)}
+    took = {label: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if (label := field_label(s, shown.values))}
     return any(old.text in texts for texts in took.values()) and any(_names(f, new) and not _names(f, old) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
 
 def _names(name: str, value: GoalValue) -> bool:
@@ -222,12 +244,13 @@ def _opposites(old: str, new: str) -> tuple[str, ...]:
     return tuple(turned)
 
 _DENIED = re.compile(r"\b(?:no|not|nothing|none)\b([^,.;:]*\b(?:stay|remain|be|left)) (on|off)\b")
+_PLACED_ON = re.compile(r"(?<!turn )(?<!switch )(?<!put )(?<!set )(?<!be )(?<!is )(\b)on(?=\s+(?:'|the |a |an |its |my |this ))") # on the list: a place
 _MOVED_OFF = re.compile(r"\b(put|call|cut|drop|log|pay|send|sign) off\b|\btake\b[^,.;:]*?\boff\b") # nothing is switched off by them
 
 def _sign(goal: str) -> int:
     "Return 1 if a goal says on, -1 if it says off, 0 if neither or both."
-    plain = _DENIED.sub(lambda m: f"{m[1]} {dict(on='off', off='on')[m[2]]}", QUOTATION.sub(" ' ", goal).casefold())
-    words = set(words_of(_MOVED_OFF.sub(" ", plain)))
+    plain = _DENIED.sub(lambda m: f"{m[1]} {dict(on='off', off='on')[m[2]]}", re.sub(r"\bon (?=[A-Z0-9])", "on ' ", QUOTATION.sub(" ' ", goal)).casefold())
+    words = set(words_of(_PLACED_ON.sub(r"\1 ", _MOVED_OFF.sub(" ", plain))))
     on, off = words & _POSITIVE, words & _NEGATIVE
     if on == {"on"} and off and not words & {"turn", "switch"}: on = set()  # "untick it on ..."
     if off: return 0 if on else -1
@@ -316,6 +339,7 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
         fits = [(e, _says(template, read(e, elements), values, False)) for e in found]
         if all(f is None for _, f in fits): continue
         kept = [e for e, f in fits if f]
+        if part == "row" and holes(template) and not kept: kept = [e for e in found if any(_says(template, text, values, False) for text in beside(e, elements))]
         if kept or holes(template): found, checks = kept, checks + 1
     if not (thing.name or thing.value or thing.row or thing.column or thing.section): return [e for e in found if not e.name]  # the one of its kind that has no name
     if not checks: return []
@@ -369,6 +393,8 @@ class Replay:
         self.log: list[str] = [] # what it did, in words
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
         self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
+        self._pager: Thing|None = None # what turned a list's pages on the way to the step that comes next
+        self._menu: set[tuple[str, str]] = set() # what was there before a menu of places was opened; empty: none is open
         self._still = set() # pages that do not scroll
         self._turned_from: dict[str, StepWords] = {} # name of a thing that undoes what was shown: the step that was shown
         self._from: int|None = None # the step with which a course begins; None: with what the goal says
@@ -408,12 +434,12 @@ class Replay:
     # %% ../../nbs/14d_runtime.replay.ipynb #f1b4865e
     def _run(self) -> Course:
         "Do all steps, then DONE. Raises Halt."
+        while _is_busy(self.screen): self.screen = yield WAIT
         self.values, b = self._bind(), self.bound
         self.left = [v.text for v in b.left]
         self.steps = self._turned(list(self.shown.steps), b.opposite)
         entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
         if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(self._gives_nothing(dict.fromkeys(entered)))
-        while _is_busy(self.screen): self.screen = yield WAIT
         lacking = [words for k, s in enumerate(self.steps) if not (s.optional or s.until_gone) and (words := self._lacks(k)) and (self.alone or s.source != "unknown")]
         if lacking: raise Halt("; ".join(dict.fromkeys(lacking)))
         if self.alone and (keys := self._cannot_tell()): raise Halt(_undecided(keys, b.loose))
@@ -487,7 +513,8 @@ class Replay:
         "Raise Halt if the goal names a value that played no part."
         words = [" ".join((e.name, e.value)) for screen in self.seen for e in screen]
         quoted = {v.text for v in goal_values(self.goal) if v.quoted}
-        for value in self.left:
+        idle = {v for k, v in self.shown.values.items() if k not in _used_by(self.shown)}  # it stood in the goal shown as well, and no step had it
+        for value in (v for v in self.left if v not in idle):
             if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
             if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
         said = set(goal_words(self.goal))
@@ -500,8 +527,10 @@ class Replay:
     def _turned(self, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
         "Return the steps, with what the goal wants the other way round. Raises Halt where the steps don't show how."
         sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
+        sets = [k for k in sets if not steps[k].already] or sets
         said, shown = _sign(self.goal), _sign(self.shown.shown_goal())
-        if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
+        own = all(h.startswith(NAMED) for k in sets for h in holes(steps[k].what.name))  # a box that is named by a value may only say which line is meant
+        if len(sets) == 1 and own and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
         if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
         if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
             swap = {FIRST: LAST, LAST: FIRST}
@@ -562,7 +591,7 @@ class Replay:
         missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
         if missing and not found:
             found = self._named_by_goal(step, elements)
-            if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
+            if not found and not self._speaks_of_another(): found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
         if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, under any name
         if not found and step.what.role in _PRESSED:
@@ -610,12 +639,21 @@ class Replay:
         def said(word, words): return any(word == g or same_stem(word, g) for g in words)
         return [e for e in elements if e.role == step.what.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
 
+    def _speaks_of_another(self) -> bool:
+        "Return whether the goal names a field or a line of some screen so far that the goal which was shown did not: what was done to one is not done to another."
+        fresh = {w for w in goal_words(self.goal) if len(w) > 2} - set(goal_words(self.shown.shown_goal())) - COMMON_WORDS
+        named = [words_of(e.name.partition(":")[0]) for screen in self.seen for e in screen if e.role in (*FIELDS, *TOGGLES, "listitem", "label", "text")]
+        return any(words and len(words) < 4 and set(words) <= fresh for words in named)
+
     def _do(self, k: int) -> Course:
         "Do step `k`, or one behind it if that is where things stand; return its number."
         step = self.steps[k]
         if step.do == "key": return (yield from self._key(k))
         if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)) and self._is_left_alone(step): return k
         if lost := self._lacks(k): raise Halt(lost)
+        if self._pages(k):  # on which page this goal's stands is another matter
+            self._pager = step.what
+            return k
         if step.do == "answer": return (yield from self._answer(k))
         if step.already: return (yield from self._keep(k))
         if step.do == "set_all": return (yield from self._set_all(k))
@@ -638,6 +676,7 @@ class Replay:
         if step.do == "set": yield from self._set(e, step)
         elif step.do == "append": yield from self._append(e, step)
         elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)), step.value)
+        elif step.do == "count": yield from self._count(e, step)
         else: yield from self._press_step(e, step, k)
         if seeks: yield from self._come_to_rest()
         return k
@@ -729,6 +768,7 @@ class Replay:
         yield from self._dismiss()
         if (e := here()) is not None: return e
         if (e := (yield from self._scroll_for(here))) is not None: return e
+        if (e := (yield from self._turn_list(here))) is not None: return e
         if not wander or ahead is not None and self.steps[ahead].what.role == "option": return None
         if ahead is not None and self.steps[ahead].what.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].what.section[1:-1])))
         tried = set()
@@ -736,6 +776,7 @@ class Replay:
             way = self._way(tried)
             if way is None: return None
             tried.add(self._place_of(way))
+            self._menu = {(e.role, e.name) for e in self.screen} if way.icon == "menu" or words_of(way.name)[-1:] in (("menu",), ("navigation",)) else set()
             yield from self._press(way)
             if (e := here()) is not None: return e
             if (e := (yield from self._scroll_for(here))) is not None: return e
@@ -745,6 +786,25 @@ class Replay:
         if not k or self.steps[k-1].do not in PRESSES.values(): return False
         what = self.steps[k].what
         return what.role in _POPPED or what.role in FIELDS and not what.name or self.steps[k].title != self.steps[k-1].title and what.role == "button"
+
+    def _turn_list(self, here) -> Course:
+        "Turn the pages of a list by the button that turned them when it was shown, until something fits or there is no next page."
+        pager, self._pager = self._pager, None
+        for _ in range(MAX_AGAIN if pager else 0):
+            e = next((e for e in find_things(pager, self.values, self.screen) if not e.disabled), None)
+            before = _lines(self.screen)
+            if e is None: return
+            yield from self._press(e)
+            if _lines(self.screen) == before: return
+            if (e := here()) is not None: return e
+            if (e := (yield from self._scroll_for(here))) is not None: return e
+
+    def _pages(self, k: int) -> bool:
+        "Return whether a step only turned to a list's next page, on which something of the goal's stood."
+        step = self.steps[k]
+        turns = step.do == "press" and step.what.role in ("button", "link") and not step.already and not holes(step.what.name + step.what.row) and any(re.fullmatch(r"\+ text (?:\w+ )?\d+ (?:/|of) \d+", c) for c in step.changes)
+        after = next((s for s in self.steps[k+1:] if s.what != step.what), None)
+        return turns and not any(c.split(" ", 2)[1] in (*FIELDS, *TOGGLES) for c in step.changes) and after is not None and after.what is not None and bool(holes(after.what.name + after.what.row + after.what.value))
 
     def _turn_pages(self, here, month: str|None) -> Course:
         "Turn a calendar's pages until it shows a month."
@@ -838,12 +898,14 @@ class Replay:
         if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
         named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
         page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
-        more = [e for e in self.screen if e.role in ("button", "generic") and fresh(e) and any(words_of(e.name) == words_of(w) for w in MORE)]
+        more = [e for e in self.screen if e.role in ("button", "generic") and fresh(e) and (e.icon == "menu" or any(words_of(e.name) == words_of(w) for w in MORE))]
+        popped = [] if self._edited or not self._menu else [e for e in self.screen if e.role in ("menuitem", "listitem") and fresh(e) and (e.role, e.name) not in self._menu and not words_of(e.name)[0] in COMMAND_VERBS]
         tabs = [e for e in places if e.role == "tab"]
-        out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
-        beside = [] if self._edited else self._beside_shown(places)
+        out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w) or e.icon == w]
+        beside = [] if self._edited else [e for e in self._beside_shown(places + [e for e in self.screen if e.role == "listitem" and fresh(e)]) if e.icon not in _DOING]
         spoken = [e for e in beside if all(any(w == g or same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
-        return next(iter(page + named + spoken + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
+        spoken += [e for e in popped if all(any(same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
+        return next(iter(page + named + spoken + popped + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
 
     def _place_of(self, e: Element) -> tuple:
         "Return what a way is known by once it was tried: its name and page, and of several of a name its place too."
@@ -948,6 +1010,27 @@ class Replay:
         if now.value.endswith("…") and text.startswith(now.value[:-1]): return
         raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
 
+    def _count(self, e: Element, step: StepWords) -> Course:
+        "Press a button that counts, or the one beside the number that counts the other way, until the number is the goal's. Raises Halt where it does not come nearer."
+        text = yield from self._value(step)
+        self.log.append(f"press {self._say(step.what)} until it says {text!r}")
+        if not re.fullmatch(r"-?\d+", text): raise Halt(f"step {self.k + 1}: {self._say(step.what)} counts, and {text!r} is no whole number")
+        wanted, way, wrong = int(text), e, 0
+        for _ in range(MAX_COUNT):
+            number = number_by(way, self.screen)
+            if number is None: raise Halt(f"step {self.k + 1}: {self._say(step.what)} has no number beside it")
+            if (now := number_of(number)) == wanted: return
+            if _ == 0 and (now < wanted) != _rises(step, self.shown.values): way = _counterpart(way, number, self.screen) or way
+            if way.disabled: raise Halt(f"step {self.k + 1}: it says {now}, and the {way.role} {way.name!r} can't be pressed any more")
+            yield from self._press(way)
+            self._edited = True
+            way = self._again(way) or way
+            after = number_by(way, self.screen)
+            if after is None or abs(number_of(after) - wanted) < abs(now - wanted): continue
+            if (wrong := wrong + 1) > 1: raise Halt(f"step {self.k + 1}: {self._say(step.what)} was pressed, and the number does not come nearer to {wanted}")
+            if number_of(after) != now: way = _counterpart(way, after, self.screen) or way
+        raise Halt(f"step {self.k + 1}: pressed {MAX_COUNT} times, and it does not say {wanted}")
+
     def _append(self, e: Element, step: StepWords) -> Course:
         "Add a text behind what a field has; do nothing if the field ends with it."
         text = yield from self._value(step)
@@ -1049,7 +1132,7 @@ class Replay:
         if step.changes and _lines(before) == _lines(self.screen): return "" if self._is_there() else "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
         if (was := self._turned_from.get(step.what.name)) and (marks := _marks_of(was, self.screen)): return f"the {marks[0].role} {marks[0].name!r} is still there"
-        if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
+        if step.what.role == "tab" and (not holes(step.what.name) or self.k < len(self.steps) - 1): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
             if (w := said & set(words_of(line.split(" ", 2)[2].split(" = ")[0]))) and not any(e.role == line.split()[1] and w <= set(words_of(e.name)) for e in self.screen): return f"nothing says {' '.join(sorted(w))!r}"
@@ -1070,7 +1153,8 @@ class Replay:
 
     def _news(self, role: str, wanted: list[str], old: set) -> list[Element]:
         "Return what of a role says all of `wanted`, and was not there before."
-        return [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
+        def alike(other): return same_role(other, role) or {other, role} == {"heading", "text"}  # a page of its own has a heading where a pane has a text
+        return [e for e in self.screen if _words(e) not in old and alike(e.role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
 
     def _is_awaited(self, step: StepWords) -> bool:
         "Return whether nothing tells yet that a step's work is done, and the next one is a key or an answer, that would not wait for it by itself."
@@ -1113,7 +1197,18 @@ class Replay:
                 if not e and len(fits(old)) == 1: e = fits(old)
         found = e[0] if len(e) == 1 else (yield from self._look(fits))
         if found is None: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.origin, self.values)} to read it, and found nothing on {page_title(self.screen)!r}")
+        if other := self._asks_for_another(found): raise Halt(f"step {self.k + 1}: the goal asks for {other!r}, which is not what the one shown asked for")
         return found.value
+
+    def _asks_for_another(self, found: Element) -> str:
+        "Return a word of this goal, not of the one shown, that stands in a text beside the one that is read, and not in that; empty if there is none."
+        a, b = goal_words(self.shown.shown_goal()), goal_words(self.goal)
+        labels = {w for v in goal_values(self.goal) if v.label and v.label[-1] not in _PREPOSITIONS for w in v.label}  # the type 'Spend' says which, not what of it
+        fresh = [w for w in b if len(w) > 3 and w not in labels and not any(same_stem(w, o) for o in a)]
+        if not fresh or not [w for w in a if len(w) > 3 and not any(same_stem(w, o) for o in b)]: return ""
+        texts = [words_of(e.name) for e in self.screen if e.role == found.role and (e.name, e.box) != (found.name, found.box)]
+        own = [w for e in self.screen if e.box == found.box for w in words_of(e.name)]
+        return next((w for w in fresh if w not in own and sum(w in t for t in texts) == 1), "")
 
     def _readable(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
         "Return elements from which a step's value may be read, each with a value of its own as `value`."
@@ -1148,11 +1243,25 @@ def _marks_of(step: StepWords, elements: Sequence[Element]) -> list[Element]:
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
 # %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
+_DOING = ("add", "edit", "trash", "save", "send", "print", "download", "share", "archive", "undo") # icons of buttons that do something, and lead nowhere to look
 
 def _spots(elements: Sequence[Element]) -> list[tuple]:
     return [(e.role, e.name, e.value, e.box) for e in elements]
 
 # %% ../../nbs/14d_runtime.replay.ipynb #5952851e
+MAX_COUNT = 120 # presses of a button that counts
+
+def _rises(step: StepWords, values: dict[str, str]) -> bool:
+    "Return whether a button counted up when it was shown, as the last press tells; True if that does not show."
+    said = {c[0]: int(m[0]) for c in step.changes if (m := re.search(r"-?\d+$", fill(c, with_parts(values))))}
+    return said.get("+", 1) > said.get("-", 0)
+
+def _counterpart(e: Element, number: Element, elements: Sequence[Element]) -> Element|None:
+    "Return the button that counts the other way: on the number's line, or else in its column; None if there is none."
+    def middle(o): return (o.box[0] + o.box[2])/2, (o.box[1] + o.box[3])/2
+    (x, y), others = middle(number), [o for o in elements if same_role(o.role, e.role) and o.box != e.box]
+    line, stack = [o for o in others if o.box[1] < y < o.box[3]], [o for o in others if abs(middle(o)[0] - middle(e)[0]) < .01]
+    return min(line or stack, key=lambda o: abs(middle(o)[0] - x) + abs(middle(o)[1] - y), default=None)
 
 _RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
 
@@ -1209,7 +1318,8 @@ def read_value(
         return items[0 if FIRST in template else -1] if text.startswith(front) else None
     if TURNED in template: return " ".join(reversed([p.strip() for p in text.split(",", 1)])) if "," in text else None
     front, back = fill(template, values).split(SLOT, 1)
-    match = re.fullmatch(re.escape(front) + "(.+)" + re.escape(back), text, re.I)
+    counted = [re.escape(p) + r"(?:s|es)?" if p and p[-1].isalpha() else re.escape(p) for p in (front.removesuffix("s"), back.removesuffix("s"))] if any(h.startswith(NAMED) for h in holes(template)) else [re.escape(front), re.escape(back)]
+    match = re.fullmatch("(.+)".join(counted), text, re.I)  # 1 account, 3 accounts
     if match: return match[1]
     word = next((values[h] for h in holes(template) if h.startswith(NAMED)), None)  # another sentence about the same: "It is in room 546."
     match = word and e.role == "text" and re.search(rf"(?<!\w){re.escape(word)}(\s+is|\s+on|:)? ([^,]+?)\.?$", text, re.I)
