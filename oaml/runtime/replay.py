@@ -103,16 +103,17 @@ def bind_values(
 ) -> Binding:
     "Return the demonstration's parameters with the new goal's values. Raises Halt if the goal wants the opposite and nothing says how."
     if alike := same_wording(shown, goal): return _bound_alike(shown, goal, *alike, dict(named or {}))
-    named = labelled_values(shown, goal) | dict(named or {})
-    old_goal = shown.shown_goal()
-    old, new, values = with_shown(old_goal, (), shown.values.values()), with_shown(goal, texts), dict(named or {})
+    labelled = labelled_values(shown, goal)
+    named, old_goal = labelled | dict(named or {}), shown.shown_goal()
+    old, values = with_shown(old_goal, (), [v for k, v in shown.values.items() if not k.startswith(NAMED)]), dict(named)
+    new = [n for n in with_shown(goal, texts) if not any(n.text in t or t in n.text for t in labelled.values())]
     new = [_with_end(n, shown.values.values(), goal) for n in new]
     used = _used_by(shown)
     keys = {v: k for k, v in shown.values.items() if k in used}
-    labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
+    fields = {v.text: field for v in old if (field := _is_labelled(v, shown))}
     both_quote = any(v.quoted for v in old) and any(v.quoted for v in new)
     pairs = [(_fits(o, i, n, j), i, j) for i, o in enumerate(old) for j, n in enumerate(new) if o.text in keys
-             and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted) and not _is_anothers(o, n, shown)]
+             and (_names(fields[o.text], n) if o.text in fields else not both_quote or o.quoted == n.quoted) and not _is_anothers(o, n, shown)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
     for i, o in enumerate(old):  # what both goals say is the same, and stays what it was
         if o.text in keys and i not in done_old and not o.quoted and (j := next((j for j, n in enumerate(new) if n.text == o.text and not n.quoted and j not in done_new), None)) is not None:
@@ -134,7 +135,7 @@ def bind_values(
         done_old.add(only_old[0]); done_new.add(only_new[0])
     rest_old = [i for i, o in enumerate(old) if i not in done_old and o.text in keys and (o.quoted or not both_quote)]
     rest_new = [j for j, n in enumerate(new) if j not in done_new and (n.quoted or not both_quote)]
-    if rest_old and old[rest_old[0]].text in labelled: rest_new = [j for j in rest_new if not new[j].label or new[j].label[-1] in _PREPOSITIONS]
+    if rest_old and old[rest_old[0]].text in fields: rest_new = [j for j in rest_new if not new[j].label or new[j].label[-1] in _PREPOSITIONS]
     if len(rest_old) == 1 and len(rest_new) == 1:  # one value without a field's name before it, and one field without a value
         values[keys[old[rest_old[0]].text]] = new[rest_new[0]].text
         done_new.add(rest_new[0])
@@ -361,7 +362,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
 # %% ../../nbs/14d_runtime.replay.ipynb #e94e0686
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
-MORE = ("more", "menu", "more actions", "options", "toggle navigation", "navigation", "main menu", "open menu")   # captions behind which there are more
+MORE = ("more", "menu", "more actions", "options", "toggle navigation", "navigation", "main menu", "open menu", "sections", "go to")   # captions behind which there are more
 _POPPED = ("menuitem", "option")
 BUSY = ("loading", "saving", "sending", "working", "please wait", "syncing", "updating") # words that will be gone
 MAX_WAITS, MAX_DETOUR = 6, 8
@@ -661,7 +662,10 @@ class Replay:
         if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
         needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
         lacking = needs if needs and not any(h in self.values for h in needs) else []
-        if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
+        if lacking and step.leads and k < len(self.steps) - 1:  # it went where the next thing was; that will be looked for
+            place = find_things(step.what, self.shown.values | self.values, self.screen) if self.values and step.what.role in BROWSED else []
+            if len(place) == 1: yield from self._press(place[0])
+            return k
         if step.do == "set_named": return (yield from self._set_named(k))
         seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
         e = yield from self._look(lambda els: self._usable(step, els) or self._states(step, els), ahead=k, wander=not step.optional and not seeks)
@@ -771,12 +775,14 @@ class Replay:
         if (e := (yield from self._turn_list(here))) is not None: return e
         if not wander or ahead is not None and self.steps[ahead].what.role == "option": return None
         if ahead is not None and self.steps[ahead].what.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].what.section[1:-1])))
-        tried = set()
+        tried, opened = set(), None
         for _ in range(MAX_DETOUR):
             way = self._way(tried)
             if way is None: return None
             tried.add(self._place_of(way))
-            self._menu = {(e.role, e.name) for e in self.screen} if way.icon == "menu" or words_of(way.name)[-1:] in (("menu",), ("navigation",)) else set()
+            if way.role in ("menuitem", "listitem") and opened and any(e.role == way.role and self._place_of(e) not in tried for e in self.screen): tried.discard(opened)  # it has more to offer
+            opens = way.role in ("button", "generic") and (way.icon == "menu" or any(words_of(way.name) == words_of(w) for w in MORE))
+            self._menu, opened = ({(e.role, e.name) for e in self.screen}, self._place_of(way)) if opens else (set(), opened)
             yield from self._press(way)
             if (e := here()) is not None: return e
             if (e := (yield from self._scroll_for(here))) is not None: return e
@@ -896,7 +902,7 @@ class Replay:
         said = [self.values.get(k, "") for k in self.values] + self.left
         places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
         if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
-        named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
+        named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and all(any(w == g or same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
         page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
         more = [e for e in self.screen if e.role in ("button", "generic") and fresh(e) and (e.icon == "menu" or any(words_of(e.name) == words_of(w) for w in MORE))]
         popped = [] if self._edited or not self._menu else [e for e in self.screen if e.role in ("menuitem", "listitem") and fresh(e) and (e.role, e.name) not in self._menu and not words_of(e.name)[0] in COMMAND_VERBS]
