@@ -6,11 +6,12 @@
 __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'FIRST',
            'LAST', 'READS', 'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS',
            'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
-           'row_of', 'beside', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill',
-           'holes', 'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at',
-           'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin', 'number_by', 'number_of', 'with_shown',
-           'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate', 'say_thing', 'say_step', 'count_tokens',
-           'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
+           'row_of', 'beside', 'is_number', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords',
+           'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts',
+           'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin', 'number_by',
+           'number_of', 'with_shown', 'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate', 'say_thing',
+           'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration',
+           'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -157,16 +158,23 @@ def beside(
     found = [o for o in elements if o is not e and o.name and o.role in roles and o.box[1] < y < o.box[3] and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
     return [o.name for o in sorted(found, key=lambda o: o.box[0])]
 
+def is_number(
+    e: Element, # of a screen
+) -> bool:
+    "Return True for a number that can be pressed, as in tables that draw their cells themselves: it says how things stand, not which it is."
+    return e.role in ("button", "generic") and any(map(str.isdigit, e.name)) and not any(map(str.isalpha, e.name))
+
 def column_of(
     e: Element,                  # of the screen
     elements: Sequence[Element], # all elements of the screen
 ) -> str:                        # "" if there is none
-    "Return the words over a table's cell, or over a field without a name."
+    "Return the words over a table's cell, over a field without a name, or over a number that can be pressed."
     x, y = _middle(e)
-    nameless = e.role in FIELDS and not e.name
-    if not nameless and e.role not in ("gridcell", "cell"): return ""
-    left, right = (e.box[0], e.box[2]) if nameless else (x, x)  # a field may be wider than the words over it
-    above = [o for o in elements if o.role in ("text", "columnheader", "label") and o.name and o.box[0] < right and left < o.box[2] and o.box[3] <= y + .01]
+    nameless, number = e.role in FIELDS and not e.name, is_number(e)
+    if not nameless and not number and e.role not in ("gridcell", "cell"): return ""
+    left, right = (e.box[0], e.box[2]) if nameless or number else (x, x)  # a field may be wider than the words over it
+    above = [o for o in elements if o.role in ("text", "columnheader", "label") and o.name and o.box[0] < right and left < o.box[2] and o.box[3] <= y + .01
+             and not (number and not any(map(str.isalpha, o.name)))]  # a column's sum is not what it is called
     return max(above, key=lambda o: o.box[1]).name if above else ""
 
 def section_of(
@@ -426,6 +434,7 @@ def _alike(on: Element, elements: Sequence[Element]) -> list[Element]:
 def _is_data(on: Element, elements: Sequence[Element]) -> bool:
     "Return whether an element's name is one of many in a column, such as each row's own link."
     if on.role not in ("link", "button", "generic") or not on.name: return False
+    if is_number(on): return True
     column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and beside(e, elements, False)}
     return len(column - {on.name}) > 1
 
@@ -446,7 +455,8 @@ def thing_of(
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
     is_data = _is_data(on, elements)
     if not holes(name) and not holes(row) and (is_data or on.role in ("button", "generic")):  # what is lone now has others beside it another time
-        if told := next((t for t in map(say, beside(on, elements, not is_data)) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
+        if told := next((t for t in map(say, beside(on, elements, not is_data or is_number(on))) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
+    if is_number(on) and holes(row) and not holes(name): name = ""
     row = row if row != name else ""
     column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
     value = say(on.value) if on.role in ("listitem", "row") else SLOT if _is_the_filled(on, elements) else ""
@@ -457,7 +467,7 @@ def thing_of(
     data = on.role in ("listitem", "row", "gridcell", "cell")
     spoken = bool(holes(name) or holes(value))
     return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) or value == SLOT else "",
-                 row if holes(row) or not lone and not spoken else "", column if holes(column) or not lone and column else "",
+                 row if holes(row) or not lone and not spoken else "", column if holes(column) or (not lone or not name) and column else "",
                  section if holes(section) or not lone and not spoken else "", icon)
 
 def _line(e: Element) -> str:

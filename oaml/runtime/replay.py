@@ -766,7 +766,7 @@ class Replay:
             if len(found) > 1: raise SeveralFit(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
-        for _ in range(3 if ahead == 0 or self._opens(ahead) else 0):  # it may take a moment to open
+        for _ in range(MAX_WAITS if ahead == 0 else 3 if self._opens(ahead) else 0):  # it may take a moment to open
             self.screen = yield WAIT
             if (e := here()) is not None: return e
         yield from self._dismiss()
