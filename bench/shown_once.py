@@ -19,7 +19,8 @@ from oaml.devices.app_device import AppDevice
 from oaml.devices.oracle import acceptable_targets
 from oaml.evals.baselines import thumbnail
 from oaml.evals.trajectory_matching import Ratio
-from oaml.runtime.replay import Halt, Replay, bind_values, similarity
+from oaml.datasets.binding import Halt, bind_values
+from oaml.runtime.replay import Replay, similarity
 from oaml.schemas.sessions import Action, SchemaError
 from oaml.ui.themes import FAMILIES, HELD_OUT_FAMILY
 

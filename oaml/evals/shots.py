@@ -17,7 +17,9 @@ from ..devices.app_device import AppDevice
 from .baselines import NearestScreen
 from ..ingest.synthetic import record_episode
 from ..runtime.agents import Agent, show_agent
-from ..runtime.replay import Course, Halt, Replay, ReplayAgent, find_things
+from ..datasets.binding import Halt
+from ..datasets.finding import find_things
+from ..runtime.replay import Course, Replay, ReplayAgent
 from ..schemas.sessions import Action, Episode, SchemaError
 
 # %% ../../nbs/15j_evals.shots.ipynb #2f26643a

@@ -12,7 +12,8 @@ from dataclasses import replace
 from ..datasets.demonstrations import Demonstration, StepWords, changes_of, element_at, fill, holes, page_title, row_of
 from .agents import Agent, AgentView, PolicyAgent, agent_label, ask_agent
 from .policy import PolicyAnswer, same_act
-from .replay import Halt, Replay, ReplayAgent
+from ..datasets.binding import Halt
+from .replay import Replay, ReplayAgent
 from ..schemas.sessions import Action
 from ..ui.layout import Element
 

@@ -12,7 +12,8 @@ from ..datasets.demonstrations import Demonstration, goal_values, write
 from ..datasets.prompts import PromptFormat
 from ..nano.eyes import aim_at_lines
 from ..datasets.lines import ReadScreen
-from .replay import Halt, Replay, bind_values, similarity
+from ..datasets.binding import Halt, bind_values
+from .replay import Replay, similarity
 from ..schemas.actions import format_action
 from ..ui.layout import Element
 
