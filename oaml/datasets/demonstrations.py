@@ -448,14 +448,17 @@ def thing_of(
     on: Element,                 # acted on
     elements: Sequence[Element], # of its screen
     values: dict[str, str],      # the goal's parameters
+    before: Sequence[Element]=(), # the screen before this one, if the element is new: what it came up over is not its line
 ) -> Thing:
     "Return an element in words: its name, and as much of what stands around it as tells it from others."
+    there = {(e.role, e.name, e.box) for e in before}
+    around = [e for e in elements if (e.role, e.name, e.box) not in there]
     say = lambda text: to_template(text, values)
     lone = len(_alike(on, elements)) == 1 and bool(on.name)
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
-    is_data = _is_data(on, elements)
+    is_data = _is_data(on, around)
     if not holes(name) and not holes(row) and (is_data or on.role in ("button", "generic")):  # what is lone now has others beside it another time
-        if told := next((t for t in map(say, beside(on, elements, not is_data or is_number(on))) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
+        if told := next((t for t in map(say, beside(on, around, not is_data or is_number(on))) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
     if is_number(on) and holes(row) and not holes(name): name = ""
     row = row if row != name else ""
     column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
@@ -661,7 +664,8 @@ def describe(
 
 def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> StepWords:
     "Return one deed in words."
-    on = d.on and thing_of(d.on, d.before, values)
+    fresh = len(seen) > 1 and d.on is not None and not _alike(d.on, seen[1])
+    on = d.on and thing_of(d.on, d.before, values, seen[1] if fresh else ())
     value, source, origin = d.value, "", None
     if d.do in ("enter", "append", "choose", "answer") and d.value:
         value = to_template(d.value, values)

@@ -426,9 +426,10 @@ class Replay:
             if len(found) > 1: raise SeveralFit(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
-        for _ in range(MAX_WAITS if ahead == 0 else 3 if self._opens(ahead) else 0):  # it may take a moment to open
-            self.screen = yield WAIT
+        for n in range(MAX_WAITS if ahead == 0 else 3 if self._opens(ahead) else 0):  # it may take a moment to open
+            before, self.screen = self.screen, (yield WAIT)
             if (e := here()) is not None: return e
+            if n > 1 and screen_lines(before) == screen_lines(self.screen) and len(before) > 3: break
         yield from self._dismiss()
         if (e := here()) is not None: return e
         if (e := (yield from self._scroll_for(here))) is not None: return e
