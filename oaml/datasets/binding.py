@@ -263,13 +263,14 @@ def bind_values(
     goal: str,                        # what is wanted now
     named: dict[str, str]|None=None,  # values that are known by name: these are not looked for
     texts: Sequence[str]=(),          # that stand on the screen: what the goal has without quotes is taken as they have it
+    listed: Sequence[str]=(),         # of these, what is one of many
 ) -> Binding:
     "Return the demonstration's parameters with the new goal's values. Raises Halt if the goal wants the opposite and nothing says how."
     if alike := same_wording(shown, goal): return _bound_alike(shown, goal, *alike, dict(named or {}))
     labelled = labelled_values(shown, goal)
     named, old_goal = labelled | dict(named or {}), shown.shown_goal()
     old, values = with_shown(old_goal, (), [v for k, v in shown.values.items() if not k.startswith(NAMED)]), dict(named)
-    new = [n for n in with_shown(goal, texts) if not any(n.text in t or t in n.text for t in labelled.values())]
+    new = [n for n in with_shown(goal, texts, (), listed) if not any(n.text in t or t in n.text for t in labelled.values())]
     new = [_with_end(n, shown.values.values(), goal) for n in new]
     used = parameters_used(shown)
     keys = {v: k for k, v in shown.values.items() if k in used}

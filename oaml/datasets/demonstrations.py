@@ -6,12 +6,12 @@
 __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'FIRST',
            'LAST', 'READS', 'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS',
            'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
-           'row_of', 'beside', 'is_number', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords',
-           'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts',
-           'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin', 'number_by',
-           'number_of', 'with_shown', 'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate', 'say_thing',
-           'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration',
-           'save_demonstration']
+           'row_of', 'beside', 'names_listed', 'is_number', 'column_of', 'section_of', 'page_title', 'Thing',
+           'StepWords', 'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of',
+           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
+           'number_by', 'number_of', 'with_shown', 'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate',
+           'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml',
+           'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -157,6 +157,13 @@ def beside(
     _, y = _middle(e)
     found = [o for o in elements if o is not e and o.name and o.role in roles and o.box[1] < y < o.box[3] and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
     return [o.name for o in sorted(found, key=lambda o: o.box[0])]
+
+def names_listed(
+    elements: Sequence[Element], # of a screen
+) -> list[str]:
+    "Return the names of what is one of many: a list's lines, and what stands in a column with others of its role."
+    def is_listed(e): return e.role in ("listitem", "row", "cell", "link") or e.role in ("button", "generic") and any(o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 for o in elements)
+    return [e.name for e in elements if e.name and is_listed(e)]
 
 def is_number(
     e: Element, # of a screen
@@ -458,7 +465,7 @@ def thing_of(
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
     is_data = _is_data(on, around)
     if not holes(name) and not holes(row) and (is_data or on.role in ("button", "generic")):  # what is lone now has others beside it another time
-        if told := next((t for t in map(say, beside(on, around, not is_data or is_number(on))) if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "" if is_data else name, told
+        if told := next((t for t in map(say, beside(on, around, not is_data or is_number(on))) if any(not h.startswith(NAMED) for h in holes(t)) and (is_data or not lone or re.fullmatch(r"\{\w+\}", t))), ""): name, row = "" if is_data else name, told
     if is_number(on) and holes(row) and not holes(name): name = ""
     row = row if row != name else ""
     column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
@@ -571,14 +578,15 @@ def with_shown(
     goal: str,                 # what is wanted, in words
     shown: Iterable[str],      # texts on the screen: whole where they share words with what the goal names
     typed: Iterable[str]=(),   # texts that were typed: wherever they stand in the goal
+    listed: Iterable[str]=(),  # texts of `shown` that are one of many: they may begin a sentence, where a capital tells nothing
 ) -> list[GoalValue]:          # in the goal's order
     "Return what a goal names, as `goal_values` does, but with texts that stand in it word for word, without quotes, taken whole."
-    found, typed = goal_values(goal), set(typed)
+    found, typed, listed = goal_values(goal), set(typed), set(listed)
     for text in sorted({t for t in (*shown, *typed) if 1 < len(t) < 80}, key=len):
         place = re.search(rf"(?<![\w'\"]){re.escape(text)}(?![\w'\"])", goal)
         if not place or any(v.quoted and text in v.text for v in found): continue
         inside = [v for v in found if not v.quoted and _overlaps(goal, v.text, *place.span())]
-        begins = " " in text and text[:1].isupper() and re.search(r"(?:^|[.;:!?]\s+)$", goal[:place.start()])  # a capital there says nothing, two words of the screen do
+        begins = " " in text and text in listed and re.search(r"(?:^|[.;:!?]\s+)$", goal[:place.start()])
         if text not in typed and not inside and not begins or any(text in v.text and not (text in typed and v.text.endswith(" " + text)) for v in inside): continue
         before = tuple(w for w in words_of(goal[:place.start()].rpartition(inside[0].text if inside and goal.find(inside[0].text) < place.start() else "\0")[2]) if w not in _FILLER)
         label = inside[0].label if inside and text.startswith(inside[0].text) else before[-2:]

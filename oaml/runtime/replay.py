@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from ..datasets.binding import (CAPTION_FILLERS, PREPOSITIONS, Halt, SeveralFit, bind_values, goal_sign, is_turned, names_field, other_state, parameters_used, undecided_text,
                                    undone_words)
 from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, DECLINES, FIELDS, FIRST, LAST, NAMED, PRESSES, READS, RETRIES, TITLES, TOGGLES, Demonstration, StepWords, Thing,
-                                          fill, goal_values, goal_words, has_words, holes, is_pager, month_of, number_by, number_of, page_title, row_of, same_role, same_stem, same_words,
+                                          fill, goal_values, goal_words, has_words, holes, is_pager, month_of, names_listed, number_by, number_of, page_title, row_of, same_role, same_stem, same_words,
                                           say_step, say_thing, with_parts, with_shown, words_of, written_like)
 from ..datasets.finding import (DATA_ROLES, POPPED, counterpart, counts_up, find_things, hangs_open, is_busy, marks_of, namesakes, read_value, refused_text, says,
                                    says_but_for_counts, screen_lines, stays_text, words_shown)
@@ -110,14 +110,14 @@ class Replay:
     # %% ../../nbs/14d_runtime.replay.ipynb #60c817ce
     def _bind(self) -> dict[str, str]:
         "Return the parameters' values, as the goal and the first screen tell them."
-        self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
+        self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)], names_listed(self.screen))
         return with_parts({k: written_like(self.shown.values.get(k, ""), v) for k, v in self.bound.values.items()})
 
     def _take_whole(self):
         "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
         if self.bound.sure: return
         texts = [re.sub(r"^\d+[.:] ", "", t) for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]  # a list may count what it has
-        loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
+        loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts, (), names_listed(self.screen))))
         for old in loose:
             new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
             if new is None and re.search(rf"(?:^|[.:;!?]\s+){re.escape(old)}", self.goal): # a verb that begins a sentence has a capital too: as many words as the value shown had
@@ -266,7 +266,7 @@ class Replay:
         missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
         if missing and not found:
             found = self._named_by_goal(step, elements)
-            if not found and not self._speaks_of_another(): found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
+            if not found and not (step.what.role in (*FIELDS, *TOGGLES) and self._speaks_of_another()): found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
         if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, under any name
         if not found and step.what.role in _PRESSED:
