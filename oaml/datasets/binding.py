@@ -9,6 +9,7 @@ __all__ = ['PREPOSITIONS', 'OPPOSITES', 'CAPTION_FILLERS', 'Halt', 'SeveralFit',
 
 # %% ../../nbs/09k_datasets.binding.ipynb #dd4dc140
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -123,6 +124,7 @@ OPPOSITES = [("with", "without"), ("largest", "smallest"),
 
 _POSITIVE = {"on", "mark", "enable", "tick", "check", "checked", "show", "activate", "yes"}
 _NEGATIVE = {"off", "disable", "untick", "uncheck", "without", "hide", "deactivate"}
+_ORDERS = {"enable", "tick", "check", "show", "activate", "disable", "untick", "uncheck", "hide", "deactivate"} # verbs
 _DENIALS = {"no", "not", "don", "clear"} # negative where nothing else says on or off
 _DENIED = re.compile(r"\b(?:no|not|nothing|none)\b([^,.;:]*\b(?:stay|remain|be|left)) (on|off)\b")
 _PLACED_ON = re.compile(r"(?<!turn )(?<!switch )(?<!put )(?<!set )(?<!be )(?<!is )(\b)on(?=\s+(?:'|the |a |an |its |my |this ))") # on the list: a place
@@ -136,6 +138,7 @@ def goal_sign(
     words = set(words_of(_PLACED_ON.sub(r"\1 ", _MOVED_OFF.sub(" ", plain))))
     on, off = words & _POSITIVE, words & _NEGATIVE
     if on == {"on"} and off and not words & {"turn", "switch"}: on = set()  # "untick it on ..."
+    if off & _ORDERS and not on & _ORDERS: return -1  # untick checked: what a box is called orders nothing
     if off: return 0 if on else -1
     return 1 if on else -bool(words & _DENIALS)
 
@@ -145,7 +148,10 @@ def opposites_of(
     new: str, # the goal now
 ) -> tuple[str, ...]: # such as "smallest, not largest", or "on", "off"; empty: none
     "Return the words of a goal that turn round what was shown."
-    a, b = (set(goal_words(g)) - {w for v in goal_values(g) if len(v.label) > 1 for w in v.label[:1] if v.label[-1] == "name"} for g in (old, new))
+    def words(goal):  # but for the first of "first name 'Ann'"
+        labels = Counter(w for v in goal_values(goal) if len(v.label) > 1 and v.label[-1] == "name" for w in v.label[:1])
+        return {*(Counter(goal_words(goal)) - labels)}
+    a, b = words(old), words(new)
     turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
     if goal_sign(old)*goal_sign(new) < 0: turned.append("off" if goal_sign(new) < 0 else "on")
     return tuple(turned)

@@ -42,7 +42,9 @@ class Replay:
         self.final = False     # nobody may help it on
         self.log: list[str] = [] # what it did, in words
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
-        self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
+        self._named, self._course, self._edited, self._before, self._tabs, self._arrived = named, None, False, (), set(), False
+        self.pressed: list[str] = [] # names and values of what was pressed
+        self.touched: list[str] = [] # these, the words beside them, and their pages' titles
         self._pager: Thing|None = None # what turned a list's pages on the way to the step that comes next
         self._menu: set[tuple[str, str]] = set() # what was there before a menu of places was opened; empty: none is open
         self._still = set() # pages that do not scroll
@@ -78,7 +80,8 @@ class Replay:
     def _press(self, e: Element, kind: str="click") -> Course:
         (x0, y0, x1, y1) = e.box
         if e.role not in POPPED and hangs_open(self.screen): yield from self._act(Action("key_press", key="Escape"))  # else the press only closes the menu
-        self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
+        self.pressed.append(" ".join((e.name, e.value)))
+        self.touched += [self.pressed[-1], row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
     # %% ../../nbs/14d_runtime.replay.ipynb #6f9c018e
@@ -134,7 +137,8 @@ class Replay:
         quoted = {v.text for v in goal_values(self.goal) if v.quoted}
         idle = {v for k, v in self.shown.values.items() if k not in parameters_used(self.shown)}  # it stood in the goal shown as well, and no step had it
         for value in (v for v in self.left if v not in idle):
-            if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
+            used = self.pressed if value.isdigit() else self.touched  # a number stands anywhere
+            if not any(has_words(w, value) for w in used) and (value in quoted or value.isdigit()): raise Halt(f"the goal says {value!r}, and no step has it")
             if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
         said = set(goal_words(self.goal))
         fresh = said - set(goal_words(self.shown.shown_goal()))
