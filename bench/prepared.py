@@ -156,14 +156,16 @@ def report(data):
 
 
 def write(folder):
-    "Both files, of the sessions that are judged in a folder and the planted failures that were."
+    "Both files, of the sessions that are judged in a folder, those that the files have from other folders, and the planted failures that were."
     sessions = [SessionRecord(p.parent) for p in sorted(folder.glob("session_*/session_config.json"))]
     judged = [s for s in sessions if s.iteration_records() and s.iteration_records()[-1].read_judgment()]
     def took(s):
         if (path := folder/f"{s.read_session_config().env_id}.took.json").exists(): return json.loads(path.read_text())
         return dict(minutes=(EventLog(s.events_path).read()[-1].time - s.read_session_config().created_at)/60, cpu_minutes=None)  # begun by the command
     order = [*PLANTED]
-    rows = sorted((session_row(s, took(s)) for s in judged), key=lambda r: order.index(r["env"]))
+    new = [session_row(s, took(s)) for s in judged]
+    earlier = [r for r in found().get("sessions", []) if r["env"] not in {n["env"] for n in new}]  # of folders that are gone
+    rows = sorted(new + earlier, key=lambda r: order.index(r["env"]))
     unfinished = [dict(env=c.env_id, seeds=len(c.seeds), trained=sum(r.summary_path.exists() for i in s.iteration_records() for r in i.runs()))
                   for s in sessions if s not in judged for c in [s.read_session_config()]]
     begun = {r["env"] for r in rows + unfinished}
