@@ -17,8 +17,8 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,qlora,notebook,browser,realapps,mobile,desktop,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
-AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
-PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline
+NOTEBOOKS, TESTS, MOST = 3, 4, 8  # at once on two cores, as many of them wait for a browser, a process or a deadline; at most on many
+NOTEBOOK_GB, TEST_GB = 3, 1.5  # memory that a process of each may take
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
@@ -30,6 +30,13 @@ def run(*cmd, cwd=ROOT, **env):
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**kept, **env})
     if done.returncode: sys.exit(done.returncode)
+
+
+def at_once(least, gb):
+    "How many processes run at the same time: one a core, as far as there are `gb` of memory for each; never fewer than `least`."
+    try: memory = os.sysconf("SC_PAGE_SIZE")*os.sysconf("SC_PHYS_PAGES")/2**30
+    except (AttributeError, ValueError, OSError): return str(least)  # Windows does not say
+    return str(max(least, min(os.cpu_count() or 1, int(memory/gb), MOST)))
 
 
 def tool(name):
@@ -188,8 +195,8 @@ def test(*args):
     setup()
     # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    run(tool("nbdev_test"), "--n_workers", AT_ONCE, "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
-    run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
+    run(tool("nbdev_test"), "--n_workers", at_once(NOTEBOOKS, NOTEBOOK_GB), "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--durations", "15")), OMP_NUM_THREADS=threads)
 
 
 def realapps(*args):
