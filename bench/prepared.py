@@ -147,7 +147,7 @@ def report(data):
         minutes = f"{r['minutes']:.1f}, {r['cpu_minutes']:.1f}" if r["cpu_minutes"] else f"{r['minutes']:.1f}, not measured"
         lines.append(f"| {r['env']} | {r['sentence']} | {r['iterations']} | {r['steps']:,} | {minutes} | {verdict} | " + "; ".join(f"{c['title']}: {number_text(c['value'])} ({number_text(c['low'])} to {number_text(c['high'])}), {c['wanted']}: {mark[c['verdict']]}" for c in r["criteria"]) + " |")
     lines += ["", "Begun and not judged: " + ("; ".join(f"{r['env']} ({r['trained']} of {r['seeds']} seeds trained)" for r in data["unfinished"]) or "none") + ". Prepared and not begun here: "
-              + (", ".join(data["not_begun"]) or "none") + ". (HalfCheetah-v5 was trained by an earlier version: `experiments/p2p/halfcheetah`.)"]
+              + (", ".join(data["not_begun"]) or "none") + ". (An earlier version's session with HalfCheetah-v5, film and all, is in `experiments/p2p/halfcheetah`.)"]
     refused = sum(not r["passed"] and bool(r["unmet"]) for r in data["planted"])
     lines += ["", "## Planted failures", "", f"{refused} of {len(data['planted'])} are refused by a criterion, on {len({r['env'] for r in data['planted']})} environments. Nothing was trained: each acts as its name says, "
               f"for {len(SEEDS)} seeds and {EPISODES} episodes, and the whole verdict is given on it.", "", "| environment | sentence | planted | refused by |", "| :-- | :-- | :-- | :-- |"]
