@@ -71,6 +71,7 @@ class LiteralReplay(Replay):
         found = find_things(step.what, self.values, self.screen)
         if not found: return
         if step.do == "choose": return (yield from self._enter(found[0], step.what, (yield from self._value(step))))
+        if step.do == "count": return (yield from self._count(found[0], step))  # how often it was pressed when it was shown is not written down
         if step.do not in ("enter", "append"): return (yield from self._press(found[0], next((a for a, do in PRESSES.items() if do == step.do and do != "drag"), "click")))
         text = yield from self._value(step)
         yield from self._press(found[0])

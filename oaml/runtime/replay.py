@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from ..datasets.binding import (CAPTION_FILLERS, PREPOSITIONS, Halt, SeveralFit, bind_values, goal_sign, is_turned, names_field, other_state, parameters_used, undecided_text,
                                    undone_words)
-from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, DECLINES, FIELDS, FIRST, LAST, NAMED, PRESSES, READS, RETRIES, TITLES, TOGGLES, Demonstration, StepWords, Thing,
+from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, DECLINES, EDITS, FIELDS, FIRST, LAST, NAMED, PRESSES, READS, RETRIES, TITLES, TOGGLES, Demonstration, StepWords, Thing,
                                           fill, goal_values, goal_words, has_words, holes, is_pager, month_of, names_listed, number_by, number_of, page_title, row_of, same_role, same_stem, same_words,
                                           say_step, say_thing, with_parts, with_shown, words_of, written_like)
 from ..datasets.finding import (DATA_ROLES, POPPED, counterpart, counts_up, find_things, hangs_open, is_busy, marks_of, namesakes, read_value, refused_text, says,
@@ -91,7 +91,7 @@ class Replay:
         self.values, b = self._bind(), self.bound
         self.left = [v.text for v in b.left]
         self.steps = self._turned(list(self.shown.steps), b.opposite)
-        entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
+        entered = [h for s in self.steps if s.do in ("enter", "append", "choose", "count") and not s.already and s.source == "goal" for h in holes(s.value)]
         if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(self._gives_nothing(dict.fromkeys(entered)))
         lacking = [words for k, s in enumerate(self.steps) if not (s.optional or s.until_gone) and (words := self._lacks(k)) and (self.alone or s.source != "unknown")]
         if lacking: raise Halt("; ".join(dict.fromkeys(lacking)))
@@ -355,7 +355,7 @@ class Replay:
         "Return whether a step presses nothing of the goal's to look behind it for something of the goal's, which shows by being there."
         step = self.steps[k]
         if step.what is None or step.do != "press" or step.what.role not in (*BROWSED, "button") or holes(step.what.name + step.what.value + step.what.row): return False
-        if any(s.do in ("enter", "choose", "set") and not s.already for s in self.steps[:k]): return False
+        if any(s.do in EDITS and not s.already for s in self.steps[:k]): return False
         return (step.leads or step.what.role != "button") and any(t and holes(t.name + t.value + t.row) for s in self.steps[k+1:] for t in (s.what, s.origin))
 
     def _pages(self, k: int) -> bool:
@@ -366,7 +366,7 @@ class Replay:
         return turns and not any(c.split(" ", 2)[1] in (*FIELDS, *TOGGLES) for c in step.changes) and after is not None and after.what is not None and bool(holes(after.what.name + after.what.row + after.what.value))
 
     def _edits_before(self, k: int) -> bool:
-        return k > 0 and self.steps[k-1].do in ("enter", "choose", "set") and not self.steps[k-1].already
+        return k > 0 and self.steps[k-1].do in EDITS and not self.steps[k-1].already
 
     # %% ../../nbs/14d_runtime.replay.ipynb #10ec0a4b
     def _came_about(self, step: StepWords) -> bool:
@@ -696,7 +696,7 @@ class Replay:
     # %% ../../nbs/14d_runtime.replay.ipynb #2cc59c74
     def _ends_form(self, k: int) -> bool:
         "Return whether this press is the one behind the last field."
-        return not any(s.do in ("enter", "choose") for s in self.steps[k:]) and not self.steps[k].optional
+        return not any(s.do in ("enter", "choose", "count") for s in self.steps[k:]) and not self.steps[k].optional
 
     def _fill_more(self) -> Course:
         "Fill the fields that the goal names with a value, and that the demonstration did not have."
