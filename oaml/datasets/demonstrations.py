@@ -16,6 +16,7 @@ __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
 import re
+from itertools import groupby
 from pathlib import Path
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass as plain_dataclass, field, replace
@@ -135,17 +136,20 @@ TITLES = ("heading", "text", "alert", "status")
 
 def _middle(e: Element) -> tuple[float, float]: return (e.box[0] + e.box[2])/2, (e.box[1] + e.box[3])/2
 
+def _on_line(e: Element, elements: Sequence[Element], roles: Sequence[str]) -> list[str]:
+    "Return the names of elements of these roles on an element's line, from left to right."
+    _, y = _middle(e)
+    found = [o for o in elements if o is not e and o.name and o.role in roles and o.box[1] < y < o.box[3] and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
+    return [o.name for o in sorted(found, key=lambda o: o.box[0])]
+
 def row_of(
     e: Element,                  # of the screen
     elements: Sequence[Element], # all elements of the screen
     lone: bool=False,            # it is the only one of its name: plain texts beside it say how things stand, not which it is
 ) -> str:                        # "" if there is none
     "Return the words beside an element, on its line; `beside` has all of them."
-    _, y = _middle(e)
     speaking = ("heading", "listitem") if lone and e.role not in ("gridcell", "cell", *FIELDS) else _SPEAKING
-    beside = [o for o in elements if o is not e and o.name and o.role in speaking and o.box[1] < y < o.box[3]
-              and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
-    return min(beside, key=lambda o: o.box[0]).name if beside else ""
+    return next(iter(_on_line(e, elements, speaking)), "")
 
 def beside(
     e: Element,                  # of the screen
@@ -153,10 +157,7 @@ def beside(
     buttons: bool=True,          # they too may have the words
 ) -> list[str]:                  # from left to right
     "Return all words on an element's line that may tell which line it is; links have them too."
-    roles = (*_SPEAKING, "link", *(("button", "generic") if buttons else ()))
-    _, y = _middle(e)
-    found = [o for o in elements if o is not e and o.name and o.role in roles and o.box[1] < y < o.box[3] and (o.box[2] <= e.box[0] + .01 or o.box[0] >= e.box[2] - .01)]
-    return [o.name for o in sorted(found, key=lambda o: o.box[0])]
+    return _on_line(e, elements, (*_SPEAKING, "link", *(("button", "generic") if buttons else ())))
 
 def names_listed(
     elements: Sequence[Element], # of a screen
@@ -555,24 +556,20 @@ def number_of(
     "Return the number that an element shows."
     return int(e.name if e.role in TITLES else e.value)
 
+def _counted(d: _Deed) -> int|None:
+    "Return the number to which a press counted; None if it counted nothing."
+    if d.do != "press" or d.on is None or d.on.role not in ("button", "generic") or not _same(d.on, d.after): return None
+    before, after = number_by(d.on, d.before), number_by(d.on, d.after)
+    return number_of(after) if before and after and number_of(before) != number_of(after) else None
+
 def _with_counts(deeds: list[_Deed], steps: list[StepWords], values: dict[str, str]) -> tuple[list[_Deed], list[StepWords]]:
     "Return the steps with presses of one button that counted up or down to a value of the goal's as one step, and their deeds."
-    def counts(d):
-        if d.do != "press" or d.on is None or d.on.role not in ("button", "generic"): return None
-        a, b = number_by(d.on, d.before), number_by(d.on, d.after)
-        return (number_of(a), number_of(b)) if a and b and number_of(a) != number_of(b) and _same(d.on, d.after) else None
-    kept, runs = [], [[]]
-    for k, (d, step) in enumerate(zip(deeds, steps)):
-        if runs[-1] and (counts(d) is None or step.what != steps[runs[-1][-1]].what): runs.append([])
-        if counts(d) is not None: runs[-1].append(k)
-    ends = {}
-    for run in (r for r in runs if r):
-        text = to_template(str(counts(deeds[run[-1]])[1]), values)
-        if holes(text): ends |= {k: text if k == run[-1] else "" for k in run}
-    for k, (d, step) in enumerate(zip(deeds, steps)):
-        if ends.get(k, "-") == "-": kept.append((d, step))
-        elif ends[k]: kept.append((d, replace(step, do="count", value=ends[k], source="goal")))
-    return [d for d, _ in kept], [s for _, s in kept]
+    pairs = []
+    for what, run in groupby(zip(deeds, steps), lambda p: None if _counted(p[0]) is None else p[1].what):
+        *before, (last, step) = run
+        reached = "" if what is None else to_template(str(_counted(last)), values)
+        pairs += [(last, replace(step, do="count", value=reached, source="goal"))] if holes(reached) else [*before, (last, step)]
+    return [d for d, _ in pairs], [s for _, s in pairs]
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #86ea4964
 def with_shown(
