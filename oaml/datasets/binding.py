@@ -105,7 +105,7 @@ def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
             + (old.quoted == new.quoted) + (_kind(old.text)[1] == _kind(new.text)[1]) - .4*abs(at - now))
 
 # %% ../../nbs/09k_datasets.binding.ipynb #79dcccc9
-PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use", "send", "write", "tell", "reply", "make", "put", "enter", "call", "note", "add", "back"}
+PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use", "send", "write", "tell", "reply", "make", "put", "enter", "call", "note", "add", "back"} # and verbs: words before a value that are no field's name
 
 def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
     "Return the name of the field that took a value, if the words before the value name it: password 'x'. Empty if none."
@@ -152,9 +152,9 @@ def opposites_of(
         labels = Counter(w for v in goal_values(goal) if len(v.label) > 1 and v.label[-1] == "name" for w in v.label[:1])
         return {*(Counter(goal_words(goal)) - labels)}
     a, b = words(old), words(new)
-    turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
-    if goal_sign(old)*goal_sign(new) < 0: turned.append("off" if goal_sign(new) < 0 else "on")
-    return tuple(turned)
+    opposites = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
+    if goal_sign(old)*goal_sign(new) < 0: opposites.append("off" if goal_sign(new) < 0 else "on")
+    return tuple(opposites)
 
 # %% ../../nbs/09k_datasets.binding.ipynb #d9db93f7
 _ARTICLES = r"(?:(?:the|a|an|its|his|her|my|this|any|from)\s+)*"

@@ -79,9 +79,9 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
             continue
         fits = [(e, says(template, read(e, elements), values, False)) for e in found]
         if all(f is None for _, f in fits): continue
-        kept = [e for e, f in fits if f]
-        if part == "row" and holes(template) and not kept: kept = [e for e in found if any(says(template, text, values, False) for text in beside(e, elements))]
-        if kept or holes(template): found, checks = kept, checks + 1
+        fitting = [e for e, f in fits if f]
+        if part == "row" and holes(template) and not fitting: fitting = [e for e in found if any(says(template, text, values, False) for text in beside(e, elements))]
+        if fitting or holes(template): found, checks = fitting, checks + 1
     if not (thing.name or thing.value or thing.row or thing.column or thing.section): return [e for e in found if not e.name]  # the one of its kind that has no name
     if not checks: return []
     return _told_apart(found, thing, values, elements, left)
@@ -109,10 +109,10 @@ def namesakes(
 ) -> list[Element]:              # empty if its words are its own
     """Return others of an element's column whose lines say in their cells the value that its own line's cells say: two people of one name, told apart
     by nothing that was said."""
-    said = {w for h in holes(thing.name) for w in words_of(values.get(h, ""))}
+    wanted = {w for h in holes(thing.name) for w in words_of(values.get(h, ""))}
     def cells(o): return {w for x in elements if x is not o and x.role in ("text", "cell", "gridcell") and o.box[1] < (x.box[1]+x.box[3])/2 < o.box[3] for w in words_of(x.name)}
-    if not said or not said <= cells(e): return []
-    return [o for o in elements if o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 and said <= cells(o)]
+    if not wanted or not wanted <= cells(e): return []
+    return [o for o in elements if o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 and wanted <= cells(o)]
 
 # %% ../../nbs/09l_datasets.finding.ipynb #05aba74d
 POPPED = ("menuitem", "option")
@@ -185,8 +185,8 @@ def counts_up(
     values: dict[str, str], # of its parameters, as it was shown
 ) -> bool:
     "Return whether a button counted up when it was shown, as the last press tells; True if that does not show."
-    said = {c[0]: int(m[0]) for c in step.changes if (m := re.search(r"-?\d+$", fill(c, with_parts(values))))}
-    return said.get("+", 1) > said.get("-", 0)
+    numbers = {c[0]: int(m[0]) for c in step.changes if (m := re.search(r"-?\d+$", fill(c, with_parts(values))))}
+    return numbers.get("+", 1) > numbers.get("-", 0)
 
 def counterpart(
     e: Element,                  # a button that counts
@@ -200,6 +200,10 @@ def counterpart(
     return min(line or stack, key=lambda o: abs(middle(o)[0] - x) + abs(middle(o)[1] - y), default=None)
 
 # %% ../../nbs/09l_datasets.finding.ipynb #c6ce3339
+def _one_or_many(text: str) -> str:
+    "Return a pattern for a text whose last word may be one or many: 1 account, 3 accounts."
+    return re.escape(text.removesuffix("s")) + ("(?:s|es)?" if text[-1:].isalpha() else "")
+
 def read_value(
     origin: Thing,               # with `SLOT` or `TURNED` where the value stands
     values: dict[str, str],      # of its parameters
@@ -224,8 +228,8 @@ def read_value(
         return items[0 if FIRST in template else -1] if text.startswith(front) else None
     if TURNED in template: return " ".join(reversed([p.strip() for p in text.split(",", 1)])) if "," in text else None
     front, back = fill(template, values).split(SLOT, 1)
-    counted = [re.escape(p) + r"(?:s|es)?" if p and p[-1].isalpha() else re.escape(p) for p in (front.removesuffix("s"), back.removesuffix("s"))] if any(h.startswith(NAMED) for h in holes(template)) else [re.escape(front), re.escape(back)]
-    match = re.fullmatch("(.+)".join(counted), text, re.I)  # 1 account, 3 accounts
+    named = any(h.startswith(NAMED) for h in holes(template))
+    match = re.fullmatch("(.+)".join(_one_or_many(part) if named else re.escape(part) for part in (front, back)), text, re.I)
     if match: return match[1]
     word = next((values[h] for h in holes(template) if h.startswith(NAMED)), None)  # another sentence about the same: "It is in room 546."
     match = word and e.role == "text" and re.search(rf"(?<!\w){re.escape(word)}(\s+is|\s+on|:)? ([^,]+?)\.?$", text, re.I)
