@@ -276,7 +276,7 @@ def bind_values(
     labelled = labelled_values(shown, goal)
     named, old_goal = labelled | dict(named or {}), shown.shown_goal()
     old, values = with_shown(old_goal, (), [v for k, v in shown.values.items() if not k.startswith(NAMED)]), dict(named)
-    new = [n for n in with_shown(goal, texts, (), listed) if not any(n.text in t or t in n.text for t in labelled.values())]
+    new = [n for n in with_shown(goal, texts, (), listed) if not any(n.text in t or re.search(rf"(?<!\w){re.escape(t)}(?!\w)", n.text) for t in labelled.values())]
     new = [_with_end(n, shown.values.values(), goal) for n in new]
     used = parameters_used(shown)
     keys = {v: k for k, v in shown.values.items() if k in used}
