@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACEHOLDER = re.compile(r"\b(?:CONFIG|FOLDER|FILE|MODEL|NAME|SERIAL|WORDS|APP|VALUE|HOST|PORT|ADDRESS|ID|N|RUN)\b|\.\.\.|<")
-SECONDS = 60    # for a quick command
+SECONDS = 600   # after which a command is taken to hang: the quick ones take 1 to 30 on an idle machine
 ENDLESS = 8     # seconds in which a server must not end
 
 # What makes a command one that is only parsed: a pattern of its words, and the need
@@ -136,7 +136,7 @@ def play(args, long):
         time.sleep(ENDLESS)
         if done.poll() is None: return done.send_signal(signal.SIGTERM)
         return named_extra(out := done.stdout.read()) or out
-    try: done = subprocess.run(cmd, capture_output=True, text=True, timeout=SECONDS*(10 if long else 1), stdin=subprocess.DEVNULL)
+    try: done = subprocess.run(cmd, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired: return f"not done after {SECONDS} s"
     return None if done.returncode in (0, 3) else named_extra(done.stderr) or done.stdout[-1500:] + done.stderr[-1500:]
 

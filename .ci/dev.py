@@ -191,12 +191,13 @@ def demo(*args):
 
 
 def test(*args):
-    "Every notebook as a test, then tests/; `args` go to pytest."
+    """Every notebook as a test, then tests/; `args` go to pytest. A test that fails is played once more and listed as a rerun:
+    many measure how long something waits, and a machine that stands still for seconds is no fault of theirs."""
     setup()
     # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     run(tool("nbdev_test"), "--n_workers", at_once(NOTEBOOKS, NOTEBOOK_GB), "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
-    run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--durations", "15")), OMP_NUM_THREADS=threads)
+    run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--durations", "40", "--reruns", "1", "-rR")), OMP_NUM_THREADS=threads)
 
 
 def realapps(*args):
