@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'EDITS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT',
-           'FIRST', 'LAST', 'READS', 'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS',
+           'FIRST', 'LAST', 'READS', 'TURNED', 'NAMED', 'Template', 'TOGGLES', 'COMMON_WORDS', 'SECRET',
            'MAX_STEP_TOKENS', 'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values',
            'goal_words', 'row_of', 'beside', 'names_listed', 'is_number', 'column_of', 'section_of', 'page_title',
            'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of',
            'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
-           'number_by', 'number_of', 'with_shown', 'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate',
+           'number_by', 'number_of', 'with_shown', 'labels', 'describe', 'in_words', 'proposed_names', 'demonstrate',
            'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml',
            'load_demonstration', 'save_demonstration']
 
@@ -571,7 +571,7 @@ def _with_counts(deeds: list[_Deed], steps: list[StepWords], values: dict[str, s
         pairs += [(last, replace(step, do="count", value=reached, source="goal"))] if holes(reached) else [*before, (last, step)]
     return [d for d, _ in pairs], [s for _, s in pairs]
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #86ea4964
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #4413c330
 def with_shown(
     goal: str,                 # what is wanted, in words
     shown: Iterable[str],      # texts on the screen: whole where they share words with what the goal names
@@ -595,6 +595,7 @@ def _overlaps(goal: str, text: str, start: int, end: int) -> bool:
     "Return whether a text of the goal shares characters with a part of it."
     return any(m.start() < end and start < m.end() for m in re.finditer(re.escape(text), goal))
 
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #e85769c3
 def _texts_of(deeds: list[_Deed]) -> tuple[list[str], list[str]]:
     "Return what was acted on, by its names, and what was typed or chosen."
     seen = {t for d in deeds for e in d.before if e.role not in ("heading", "label", *FIELDS) for t in (e.name, e.value) if " " in t}
@@ -632,32 +633,7 @@ def labels(
     "Return True if the goal says the value right behind the field's name: password 'x'."
     return any(v.text == value and same_words(name, " ".join(v.label[-k:])) for v in goal_values(goal) for k in (1, 2))
 
-def in_words(
-    goal: str,                                # what was wanted
-    steps: Sequence[tuple[Action, tuple[Element, ...], tuple[Element, ...]]], # action, the screen before, the screen after
-    secrets: Iterable[str]=(),                # names of parameters that are never written down
-    names: dict[str, str]|None=None,          # what parameters are called in place of the goal's words before them
-) -> Demonstration:
-    "Return what was done, in words. Raises ValueError for a secret that the goal does not have."
-    deeds = deeds_of(steps)
-    values = {(names or {}).get(k, k): v for k, v in _parameters(goal, deeds).items()}
-    if unknown := set(secrets) - set(values): raise ValueError(f"secrets: the goal has no {', '.join(sorted(unknown))}; it has {', '.join(values) or 'no values'}")
-    in_goal, values = dict(values), with_parts(values)
-    seen, out = [], []
-    for d in deeds:
-        seen = [d.before, *seen]
-        out.append(_step_words(d, values, seen, goal))
-    if any(s.what and s.what.section.endswith("_month}") for s in out):  # the search for a day turns the pages by itself
-        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
-        deeds, out = [d for d, _ in kept], [s for _, s in kept]
-    deeds, out = _with_counts(deeds, out, values)
-    out = _with_held(out, deeds, values, goal)
-    hidden = [replace(s, source="secret") if set(holes(s.value)) & set(secrets) else s for s in out]
-    shown = {k: SECRET if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
-    return Demonstration(to_template(goal, {k: v for k, v in in_goal.items() if not k.startswith(NAMED)}), shown, tuple(hidden), page_title(steps[0][1]) if steps else "")
-
-SECRET = DOT*3 # stands in a file where a secret was
-
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #ed06c7ac
 def describe(
     goal: str,                   # what is wanted: its values become parameters
     action: Action,              # what is done
@@ -709,6 +685,7 @@ def _add_named(values: dict[str, str], text: str) -> str:
     values[key] = text
     return key
 
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #1cc228ab
 def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str], goal: str) -> list[StepWords]:
     "Add to the steps, before the press that ends a page, what the goal names on it and was so already."
     done = {(d.on.role, d.on.name) for d in deeds if d.on}
@@ -747,6 +724,33 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     if not _EVERY & set(goal_words(goal)) or len(alike) < 2 or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
     one = replace(first, do="set_all", what=Thing(first.what.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
+
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #2c30efe0
+def in_words(
+    goal: str,                                # what was wanted
+    steps: Sequence[tuple[Action, tuple[Element, ...], tuple[Element, ...]]], # action, the screen before, the screen after
+    secrets: Iterable[str]=(),                # names of parameters that are never written down
+    names: dict[str, str]|None=None,          # what parameters are called in place of the goal's words before them
+) -> Demonstration:
+    "Return what was done, in words. Raises ValueError for a secret that the goal does not have."
+    deeds = deeds_of(steps)
+    values = {(names or {}).get(k, k): v for k, v in _parameters(goal, deeds).items()}
+    if unknown := set(secrets) - set(values): raise ValueError(f"secrets: the goal has no {', '.join(sorted(unknown))}; it has {', '.join(values) or 'no values'}")
+    in_goal, values = dict(values), with_parts(values)
+    seen, out = [], []
+    for d in deeds:
+        seen = [d.before, *seen]
+        out.append(_step_words(d, values, seen, goal))
+    if any(s.what and s.what.section.endswith("_month}") for s in out):  # the search for a day turns the pages by itself
+        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
+        deeds, out = [d for d, _ in kept], [s for _, s in kept]
+    deeds, out = _with_counts(deeds, out, values)
+    out = _with_held(out, deeds, values, goal)
+    hidden = [replace(s, source="secret") if set(holes(s.value)) & set(secrets) else s for s in out]
+    shown = {k: SECRET if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
+    return Demonstration(to_template(goal, {k: v for k, v in in_goal.items() if not k.startswith(NAMED)}), shown, tuple(hidden), page_title(steps[0][1]) if steps else "")
+
+SECRET = DOT*3 # stands in a file where a secret was
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
 _NO_NAMES = {"value", *"a about an and as at back by for from in into new of on than that the then this to under with".split()} | COMMAND_VERBS
