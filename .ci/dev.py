@@ -204,6 +204,7 @@ def realapps(*args):
     "Install the real applications that CI does not, and play every one; `args` go to pytest."
     setup(TEST_EXTRAS + ",realapps_more")
     run(tool("python"), "-c", "from oaml.realapps.budget import install_actual; install_actual()")
+    run(tool("python"), "-c", "from oaml.realapps.label_studio import install_label_studio; install_label_studio()")
     run(tool("python"), "-m", "pytest", "tests/test_realapps.py", *args)
 
 

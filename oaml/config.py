@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     prices: Path|None = Field(None, validation_alias="OAML_PRICES") # file of prices, see `models.api_adapter`
     browser_sandbox: bool|None = Field(None, validation_alias="OAML_BROWSER_SANDBOX") # of Chromium; None: on, but for root
     actual: Path|None = Field(None, validation_alias="OAML_ACTUAL") # folder of its npm packages, see `realapps.budget`
+    label_studio: Path|None = Field(None, validation_alias="OAML_LABEL_STUDIO") # its virtual environment, see `realapps.label_studio`
 
     @classmethod
     def settings_customise_sources(cls,

@@ -19,7 +19,7 @@ from oaml.schemas.sessions import Action
 pytestmark = pytest.mark.skipif(bool(missing_browser()), reason=str(missing_browser()))
 KINDS = [(app, kind) for app, kinds in REAL_KINDS.items() for kind in kinds]
 HALTS = [(app, kind) for app, kind in KINDS if kind.halts]
-PLAYED = [(app, kind) for app, kinds in REAL_KINDS.items() for kind in kinds[::dict(django_admin=1).get(app, 3)]]  # the others' pages take seconds to load; the suite plays all
+PLAYED = [(app, kind) for app, kinds in REAL_KINDS.items() for kind in kinds[::dict(django_admin=1, label_studio=8).get(app, 3)]]  # the others' pages take seconds to load; the suite plays all
 
 
 @pytest.fixture(scope="module")

@@ -334,7 +334,6 @@ UNUSED_MEMBERS = ("screenshot", "cursor_position", "zoom", "hold_key", "left_mou
 
 MAX_LOOKS = 3  # screenshots that a model may ask for in one step
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #e9495aec
 def anthropic_tools(
     version: str,          # a key of `ANTHROPIC_TOOLS`
     size: tuple[int, int], # of the screenshot as sent, pixels

@@ -51,7 +51,6 @@ class Learner:
     name: str                    # that `model.model_name` asks for it by
     build: Callable[[Any], Any]  # a `TrainingConfig` -> the adapter that learns
 
-# %% ../../nbs/10c_models.registry.ipynb #7e6cfe70
 LEARNERS: dict[str, Learner] = {}
 
 def register_learner(

@@ -165,7 +165,6 @@ def evaluate_policy(
         fields = [*envs.fields, ("reward", ()), *((f"term:{n}", ()) for n in reward.names)]
     return [_split_fields(np.stack(r), fields) for r in rows]
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #6791e1ce
 def _split_fields(rows: np.ndarray, fields: list) -> dict[str, np.ndarray]:
     "Return the columns of the rows by field, in the field's shape."
     columns = field_columns(fields)

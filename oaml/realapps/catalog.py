@@ -14,12 +14,13 @@ from .budget import BUDGET_KINDS, Budget
 from .django_admin import DJANGO_KINDS, DjangoAdmin
 from .helpdesk import HELPDESK_KINDS, Helpdesk
 from .jupyterlab import JUPYTER_KINDS, JupyterLab
+from .label_studio import LABEL_KINDS, LabelStudio
 from .shop import SHOP_KINDS, Shop
 from .tasks import CONDITIONS, RealAppDevice, RealTask, TaskKind, matched_tasks
 
 # %% ../../nbs/07p_realapps.catalog.ipynb #aaecf711
-REAL_APPS: dict[str, type[RealApp]] = {app.name: app for app in (DjangoAdmin, JupyterLab, Shop, Helpdesk, Budget)}
-REAL_KINDS: dict[str, Sequence[TaskKind]] = dict(django_admin=DJANGO_KINDS, jupyterlab=JUPYTER_KINDS, shop=SHOP_KINDS, helpdesk=HELPDESK_KINDS, budget=BUDGET_KINDS)
+REAL_APPS: dict[str, type[RealApp]] = {app.name: app for app in (DjangoAdmin, JupyterLab, Shop, Helpdesk, LabelStudio, Budget)}
+REAL_KINDS: dict[str, Sequence[TaskKind]] = dict(django_admin=DJANGO_KINDS, jupyterlab=JUPYTER_KINDS, shop=SHOP_KINDS, helpdesk=HELPDESK_KINDS, label_studio=LABEL_KINDS, budget=BUDGET_KINDS)
 
 def real_app_kind(
     name: str, # such as "django_admin.add_group", or "django_admin.add_group.look" with a condition

@@ -36,7 +36,7 @@ from ..viz.plots import results_table
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #5f1c89b9
 @check_arguments
 def eval_policy(
-    suite: str|None=None,          # what on: login-v1, synthetic-v1 (nine applications), grounding-v1; login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin, JupyterLab, a shop, a help desk, a budget; needs Chromium, realapps, realapps_more and Actual); None: login-v1, or that of --app
+    suite: str|None=None,          # what on: login-v1, synthetic-v1 (nine applications), grounding-v1; login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin, JupyterLab, a shop, a help desk, Label Studio, a budget; needs Chromium, realapps, realapps_more and what `make realapps` installs); None: login-v1, or that of --app
     agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a trained agent, or a hosted model: anthropic:MODEL, openai:MODEL; replay+ before a model's: it is asked where the replay does not know on
     episodes: int|None=None,       # episodes for each application; of real-apps-v1 matched sets of each kind of task; None: 100, of real-apps-v1 4
     split: str="test",             # test, or validation while you develop

@@ -525,7 +525,6 @@ def _problems(task: Task) -> list[str]:
 # %% ../../nbs/05b_tasks.definition.ipynb #1f3a2a7b
 _MODES, _SIGNS = ",".join(get_args(MatchMode)), ",".join(get_args(Sign))
 
-# %% ../../nbs/05b_tasks.definition.ipynb #f96e3a20
 _SCHEMA = {
     "Task": "id:string name:string description:string setup_steps:SetupStep* reset_steps:SetupStep* "
             "expected_app_screen:AppScreen max_duration_sec:double max_num_steps:int32 event_sources:EventSource* "

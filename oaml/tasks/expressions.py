@@ -401,7 +401,6 @@ def _expression(reader: ExpressionReader, node: ast.Expr):
 # %% ../../nbs/05a_tasks.expressions.ipynb #ab02839e
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, RecursionError, MemoryError)
 
-# %% ../../nbs/05a_tasks.expressions.ipynb #ce54ad36
 @dataclass(frozen=True)
 class Transformation:
     "What a node of an event tree makes of the values of its events: called with x, it gives y."
@@ -461,7 +460,6 @@ def compile_transformation(
 try: import re2  # google-re2, of the extra `mobile`; without it all searches are `regex`'s, which has a time limit
 except ImportError: re2 = None
 
-# %% ../../nbs/05a_tasks.expressions.ipynb #79548acf
 UNLIKE_RE2 = re.compile(r"\\(?![wWdDsSbBAntrf]|[^\w])|\{,|\[:|\(\?[a-zA-Z]*-")  # RE2 reads these otherwise, or not
 
 def _linear(pattern: str) -> Any:
