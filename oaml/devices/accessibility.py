@@ -161,7 +161,7 @@ class AccessibilityBus:
             bare = AccessibleNode(role, states=states)
             if role != "application" and not (hidden or bare.has("showing")): return None
             x, y, width, height = self._ask(at, "Component", "GetExtents", "u", (0,))[0] if "org.a11y.atspi.Component" in has else (0, 0, 0, 0)  # 0: on the screen
-            text = self._ask(at, "Text", "GetText", "ii", (0, -1))[0] if "org.a11y.atspi.Text" in has and role_of(bare) in (*_FIELDS, "combobox") or role == "text" else ""
+            text = self._ask(at, "Text", "GetText", "ii", (0, -1))[0] if "org.a11y.atspi.Text" in has and (role_of(bare) in (*_FIELDS, "combobox") or role == "text") else ""
             inside = () if role in _WITHOUT_INSIDE else self._ask(at, "Accessible", "GetChildren")[0]
             children = tuple(n for c in inside if (n := self.node(c, left, hidden or role == "combo box")))
             return AccessibleNode(role, self._name(at), (x, y, x + width, y + height), states, text.replace(_THING, ""), children)

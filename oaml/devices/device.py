@@ -46,7 +46,7 @@ class Frame:
         return hashlib.sha256(str(self.image.shape).encode() + self.image.tobytes()).hexdigest()
     def __repr__(self) -> str:
         return f"Frame({self.size[0]}x{self.size[1]}, {len(self.elements)} elements, clock {self.clock} ms)"
-    def _repr_png_(self) -> bytes: return _png_bytes(self.image)
+    def _repr_png_(self) -> bytes|None: return _png_bytes(self.image) if self.image.size else None  # one that was not drawn has no picture
 
 def _png_bytes(image: np.ndarray) -> bytes:
     "Return a PNG of a uint8 RGB array, its lines unfiltered: for screens that takes a third of the time of Pillow's, and less room."

@@ -117,6 +117,7 @@ DOM_TYPES = {PointerMove: "pointermove", PointerDown: "pointerdown", PointerUp: 
 _READ_SCREEN = """share => {
   const screen = document.getElementById('screen'), {width, height} = screen.getBoundingClientRect(), out = []
   const s = getSelection(), on = document.activeElement
+  for (const e of screen.querySelectorAll('[data-k]')) delete e.dataset.k
   for (const e of screen.querySelectorAll('[role]')) {
     if (e.closest('[inert]') || getComputedStyle(e).display == 'contents') continue
     const full = e.getBoundingClientRect(), a = n => e.getAttribute('aria-' + n) == 'true'

@@ -49,12 +49,21 @@ def code_actions(
     if not acts: raise ValueError("has no action")
     return acts
 
+def _press(name: str, button: str, clicks: int) -> str:
+    "Return the press of a call. Raises ValueError for one that there is not, as with the middle button, or twice with the right one."
+    kind, often = _PRESSES[name], ("click", "double_click", "triple_click")
+    if kind == "click" and clicks in (2, 3): kind = often[clicks - 1]
+    elif clicks not in (1, often.index(kind) + 1 if kind in often else 1): raise ValueError(f"clicks: {clicks!r} of {name} are no action of oaml's")
+    if button in ("left", "primary") or kind == "right_click" and button == "right": return kind
+    if button in ("right", "secondary") and kind == "click": return "right_click"
+    raise ValueError(f"button: {kind} with {button!r} is no action of oaml's")
+
 def _called(name: str, args: tuple, kwargs: dict, acts: list[Action]) -> list[Action]:
     "Return the actions of one call; a drag takes the move before it out of `acts`. Raises ValueError."
     if name in (*_PRESSES, "dragTo"):
         given = _arguments(("x", "y", "button", "clicks", "duration"), args, kwargs)
         x, y = (_fraction(given.get(k), k) for k in "xy")
-        if name != "dragTo": return [Action("right_click" if given.get("button") == "right" else _PRESSES[name], x, y)]
+        if name != "dragTo": return [Action(_press(name, given.get("button", "left"), given.get("clicks", 1)), x, y)]
         if not acts or acts[-1].type != "move": raise ValueError("nobody said where the drag begins: moveTo comes first")
         begin = acts.pop()
         return [Action("drag", begin.x, begin.y, x2=x, y2=y)]

@@ -291,8 +291,8 @@ def _play_delete(p: Player, project: str):
     yield from p.expect("Create new project")
 
 def _gone(state: KeptState, v: dict) -> list[Change]:
-    project, found = _project_key(state, v), []
-    tasks = {k for k, t in state["task"].items() if str(t["project"]) == project}
+    project = _project_key(state, v)
+    tasks = {k for k, t in state["task"].items() if str(t["project"]) == project}  # go with it
     return [Change("removed", "project", project), *(Change("removed", "task", k) for k in tasks), *(Change("removed", "annotation", k) for k, a in state["annotation"].items() if str(a["task"]) in tasks)]
 
 DELETE_PROJECT = TaskKind("delete_project", (

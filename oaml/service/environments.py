@@ -12,6 +12,7 @@ import inspect
 import logging
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -23,7 +24,7 @@ from typing import Any
 from ..devices.daemon import SerialThread
 from ..ingest.engines import ActorEngine, ProcessEngine
 from ..schemas.door import nearest
-from ..schemas.packages import is_installed, missing_packages
+from ..schemas.packages import missing_packages
 from .delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, create_state
 
@@ -173,7 +174,7 @@ class ObjectController(EnvironmentController):
 
 def _ray_deaths() -> tuple:
     "Return the errors by which Ray says that an actor is dead."
-    if not is_installed("ray"): return ()
+    if "ray" not in sys.modules: return ()  # then there is no actor; to import it takes seconds
     from ray.exceptions import RayActorError
     return (RayActorError,)
 
@@ -267,11 +268,12 @@ class DockerController(EnvironmentController):
         until = time.monotonic() + READY_S
         while True:
             state = (await self._inspect(environment))["State"]
-            health = (state.get("Health") or {}).get("Status", "healthy")
-            if state["Running"] and health == "healthy": return
+            health = (state.get("Health") or {}).get("Status", "")
+            if state["Running"] and health in ("", "healthy"): return
             if not state["Running"] or health == "unhealthy" or time.monotonic() > until:
                 words = (await self._docker(lambda api: api.logs(environment, tail=20))).decode(errors="replace").strip()
-                raise EnvironmentFailed(f"{environment} is {state['Status']} ({health}), exit code {state['ExitCode']}: {words}")
+                checked = f" ({health})" if health else ""
+                raise EnvironmentFailed(f"{environment} is {state['Status']}{checked}, exit code {state['ExitCode']}: {words}")
             await asyncio.sleep(.1)
 
     async def url_of(self,

@@ -97,7 +97,7 @@ class Session:
         if not self.at_work: return
         items = self.history if self.full_history else self.history[self._shown:]
         rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
-        turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum(r.reward for r in rewards),
+        turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum((r.reward for r in rewards), 0.),
                         {k: v for r in rewards for k, v in r.metrics.items()}, result, error, self.full_history)
         self._turn.set_result(turn)
 
@@ -134,6 +134,7 @@ class Session:
     ) -> AgentOutput:
         "Take the agent's action in a task that runs in a thread, as `action` does. Raises AgentCancelledException, SchemaError, RuntimeError."
         if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
+        if self.loop.is_closed(): raise RuntimeError("sync_action: the sample is over; there is nobody to ask")
         return asyncio.run_coroutine_threadsafe(self.action(*injection), self.loop).result()
 
     # %% ../../nbs/16b_service.task.ipynb #7726dffc

@@ -318,7 +318,7 @@ def _each(rule: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
 
 # %% ../../nbs/05b_tasks.definition.ipynb #fe215a71
 _RULES = {
-    Task: dict(id=[_needed]),
+    Task: dict(id=[_needed], max_duration_sec=[_not_negative], max_num_steps=[_not_negative]),
     AppScreen: dict(activity=[_activity], view_hierarchy_path=[_each(_pattern)]),
     WaitForAppScreen: dict(timeout_sec=[_not_negative]),
     CheckInstall: dict(package_name=[_needed], timeout_sec=[_not_negative]),

@@ -48,14 +48,14 @@ class Evaluation:
         x: Any=None,         # what the event gave
         left: int=MAX_WORK,  # items and characters
     ):
-        self.names, self.left = {"x": x}, left
+        self.names, self.left, self.limit = {"x": x}, left, left
 
     def spend(self,
         amount: int,         # items and characters
     ):
         "Take `amount` off the work that is left; raise ValueError when too little is."
         self.left -= amount
-        if self.left < 0: raise ValueError(f"it takes more than {MAX_WORK:,} items and characters")
+        if self.left < 0: raise ValueError(f"it takes more than {self.limit:,} items and characters")
 
     def count(self,
         value: Any,          # made by an expression, or used in one
@@ -332,7 +332,7 @@ def _called(function: ast.AST) -> str:
 
 def _arguments(reader: ExpressionReader, node: ast.Call, fewest: int, most: int) -> list[Run]:
     if not fewest <= len(node.args) <= most:
-        reader.refuse_node(node, f"{_called(node.func)} takes {fewest} to {most} arguments, not {len(node.args)}")
+        reader.refuse_node(node, f"{_called(node.func)} takes {fewest if fewest == most else f'{fewest} to {most}'} argument{'s'*(most != 1)}, not {len(node.args)}")
     return [reader.read(a) for a in node.args]
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #7678d27c

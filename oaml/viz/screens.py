@@ -389,10 +389,12 @@ def step_image(
     return draw_action(_boxed(image, boxes), step.action)
 
 # %% ../../nbs/01a_viz.screens.ipynb #ba8f5028
+def _has_picture(step: Step) -> bool: return step.observation.image_path is not None and Path(step.observation.image_path).is_file()
+
 @patch
 def _repr_png_(self: Step):
-    "Return the step's screen with its mark; None without a screenshot."
-    return None if self.observation.image_path is None else _png(step_image(self, STEP_SIDE))
+    "Return the step's screen with its mark; None without a screenshot that lies in a file."
+    return _png(step_image(self, STEP_SIDE)) if _has_picture(self) else None
 
 # %% ../../nbs/01a_viz.screens.ipynb #e8dafec7
 def _headed(image: Image.Image, title: str, note: str) -> Image.Image:
@@ -427,5 +429,5 @@ def episode_image(
 @patch
 def _repr_png_(self: Episode):
     "Return the episode's filmstrip; None if a screenshot is missing from the record."
-    if not self.steps or any(s.observation.image_path is None for s in self.steps[:MAX_FRAMES]): return None
+    if not self.steps or not all(map(_has_picture, self.steps[:MAX_FRAMES])): return None
     return _png(episode_image(self))
