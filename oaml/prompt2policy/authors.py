@@ -46,11 +46,12 @@ def criteria_text(
     criteria: Sequence[ElicitedCriterion], # in order
 ) -> str:
     "Return criteria as lines that a person can change and `parse_criteria` reads."
-    def line(c):
-        if not c.measure: return f"{c.title}: seen {c.description}"
-        sign, bound = (">=", c.at_least) if c.at_least is not None else ("<=", c.at_most)
-        return f"{c.title}: {c.measure} {sign} {bound:g} {c.unit}".rstrip()
-    return "\n".join(("" if c.default_on else "# ") + " ".join(line(c).split()) for c in criteria)
+    def number(bound): return f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
+    def lines(c):  # one with two bounds is two: both have to be met
+        if not c.measure: return [f"{c.title}: seen {c.description}"]
+        bounds = [(sign, bound) for sign, bound in ((">=", c.at_least), ("<=", c.at_most)) if bound is not None]
+        return [f"{c.title}{' (at most)'*(k > 0)}: {c.measure} {sign} {number(bound)} {c.unit}" for k, (sign, bound) in enumerate(bounds)]
+    return "\n".join(("" if c.default_on else "# ") + " ".join(line.split()) for c in criteria for line in lines(c))
 
 def parse_criteria(
     text: str,               # lines such as "runs: np.mean(x_velocity) >= 3 m/s" and "upright: seen it stays on its feet"

@@ -15,6 +15,7 @@ __all__ = ['PAGE_ROWS', 'PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'HIDDEN_MARK
 import asyncio
 import base64
 import difflib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -486,7 +487,7 @@ def sign_in_page(
     then: str, # path of a page of this server, where one wanted to go; any other leads to the sessions
 ) -> bytes:
     "Return the page where a person types the token; it leads on to `then`."
-    to = then if then.startswith("/") and not then.startswith("//") and "\\" not in then else "/e2e"
+    to = then if re.fullmatch(r"/(?!/)[^\\\s\x00-\x1f]*", then) else "/e2e"  # a browser drops tabs and line ends: "/", tab, "/" is another server
     form = action_form("POST", "/sign-in", form_field("token", "Token", Input(type="password", required=True, autocomplete="current-password")), text="Sign in", then=to)
     return whole_page("Sign in", Div(H1("Sign in"), P("This server was started with a token; type it once, and this browser is known until it is closed.")), form, live=False)
 

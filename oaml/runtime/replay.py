@@ -888,8 +888,9 @@ class Replay:
         "Return a word of this goal, not of the one shown, that stands in a text beside the one that is read, and not in that; empty if there is none."
         a, b = goal_words(self.shown.shown_goal()), goal_words(self.goal)
         labels = {w for v in goal_values(self.goal) if v.label and v.label[-1] not in PREPOSITIONS for w in v.label}  # the type 'Spend' says which, not what of it
-        fresh = [w for w in b if len(w) > 3 and w not in labels and not any(same_stem(w, o) for o in a)]
-        if not fresh or not [w for w in a if len(w) > 3 and not any(same_stem(w, o) for o in b)]: return ""
+        def fresh_in(words, others): return [w for w in words if len(w) > 2 and w not in COMMON_WORDS and not any(w == o or same_stem(w, o) for o in others)]
+        fresh = [w for w in fresh_in(b, a) if w not in labels]
+        if not fresh or not fresh_in(a, b): return ""
         texts = [words_of(e.name) for e in self.screen if e.role == found.role and (e.name, e.box) != (found.name, found.box)]
         own = [w for e in self.screen if e.box == found.box for w in words_of(e.name)]
         return next((w for w in fresh if w not in own and sum(w in t for t in texts) == 1), "")
