@@ -23,13 +23,17 @@ NOTEBOOK_GB, TEST_GB = 3, 1.5  # memory that a process of each may take
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
 
-def run(*cmd, cwd=ROOT, **env):
-    "Run `cmd` in `cwd` with `env` added, and stop with its exit code if it fails."
+def tried(*cmd, cwd=ROOT, stderr=None, **env):
+    "Run `cmd` in `cwd` with `env` added; return how it ended."
     print("+", *cmd, flush=True)
     # Modules are compiled when they are first imported; where that is not kept, each of a thousand processes does it again.
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**kept, **env})
-    if done.returncode: sys.exit(done.returncode)
+    return subprocess.run([str(c) for c in cmd], cwd=cwd, env={**kept, **env}, stderr=stderr, text=True, encoding="utf-8", errors="replace")
+
+
+def run(*cmd, cwd=ROOT, **env):
+    "Run `cmd` in `cwd` with `env` added, and stop with its exit code if it fails."
+    if code := tried(*cmd, cwd=cwd, **env).returncode: sys.exit(code)
 
 
 def at_once(least, gb):
@@ -190,13 +194,24 @@ def demo(*args):
     run(tool("oaml"), "demo", *args)
 
 
+def notebooks(**env):
+    "Run every notebook as a test; one that fails is run once more, alone, and named."
+    done = tried(tool("nbdev_test"), "--n_workers", at_once(NOTEBOOKS, NOTEBOOK_GB), "--timing", stderr=subprocess.PIPE, **env)
+    print(done.stderr, file=sys.stderr, flush=True)
+    if not done.returncode: return
+    failed = re.findall(r"^\s+(\S+\.ipynb)$", done.stderr.rpartition("Tests Failed")[2], re.M)
+    if not failed: sys.exit(done.returncode)
+    for name in failed: run(tool("nbdev_test"), "--path", f"nbs/{name}", "--n_workers", "0", **env)
+    print("failed beside others, and passed alone:", *failed)
+
+
 def test(*args):
-    """Every notebook as a test, then tests/; `args` go to pytest. A test that fails is played once more and listed as a rerun:
-    many measure how long something waits, and a machine that stands still for seconds is no fault of theirs."""
+    """Every notebook as a test, then tests/; `args` go to pytest. What fails is played once more, and listed: many measure how long
+    something waits, and a machine that stands still for seconds is no fault of theirs."""
     setup()
     # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    run(tool("nbdev_test"), "--n_workers", at_once(NOTEBOOKS, NOTEBOOK_GB), "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    notebooks(OMP_NUM_THREADS=threads, PYTHONUTF8="1")
     run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--dist", "loadfile", "--durations", "40", "--reruns", "1", "-rR")), OMP_NUM_THREADS=threads)
 
 
