@@ -29,9 +29,11 @@ def says(
     return same_words(text, fill(template, values)) or bool(wanted) and (says_but_for_counts(template, text, values) or _but_for_rest(template, text, values))
 
 def _but_for_rest(template: str, text: str, values: dict[str, str]) -> bool:
-    "Return whether a text is what a template says up to a value and the sign behind it; what follows is another's, such as where a redirect leads."
-    match = re.fullmatch(r"(.*?\{\w+\})(\s+[^\w\s{]+\s+)[^{]+", template)
-    return bool(match) and text.startswith(fill(match[1], values) + match[2])
+    """Return whether a text is what a template says up to a value and the sign behind it, or the words before the next number: what follows is
+    another's, such as where a redirect leads, or all that stands on a card."""
+    if sign := re.fullmatch(r"(.*?\{\w+\})(\s+[^\w\s{]+\s+)[^{]+", template): return text.startswith(fill(sign[1], values) + sign[2])
+    card = re.fullmatch(r"(.*?\{\w+\}(?:\s+[^\W\d_]+)+\s+)\d[^{]*", template)
+    return bool(card) and text.startswith(begin := fill(card[1], values)) and text[len(begin):len(begin) + 1].isdigit()
 
 def says_but_for_counts(
     template: str,          # a text with {parameters}

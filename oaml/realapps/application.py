@@ -154,7 +154,7 @@ class RealApp:
 
 # %% ../../nbs/07f_realapps.application.ipynb #e2c99cd2
 _GUARD = 'folder=$1; shift; "$@" </dev/null & server=$!; cat >/dev/null; kill -9 $server; rm -rf -- "$folder"; kill -9 0'
-START_S = 60.  # seconds for a server to answer for the first time
+START_S = 120.  # seconds for a server to answer for the first time
 
 def free_port() -> int:
     "Return a port on 127.0.0.1 that is free now."
