@@ -102,7 +102,7 @@ class GoalValue:
     @property
     def key(self) -> str:
         "What it may be called."
-        return self.label[-1] if self.label and self.label[-1].isidentifier() else "value"
+        return self.label[-1] if self.label and self.label[-1].isidentifier() and self.label[-1] not in READS else "value"
 
 def goal_values(
     goal: str, # what the user wants, in words
