@@ -22,7 +22,7 @@ from ..schemas.sessions import Action, Target
 class Helpdesk(DjangoSite):
     "A help desk of django-helpdesk's."
     name, home, needs = "helpdesk", "/tickets/", dict(helpdesk="realapps_more")
-    player = dict(list_at=(.6, .7))
+    player = dict(list_at=(.6, .7), patience=8)
     settings = '''
 INSTALLED_APPS += ["django.contrib.humanize", "rest_framework", "helpdesk"]
 LOGIN_URL, HELPDESK_TEAMS_MODE_ENABLED = "/login/", False

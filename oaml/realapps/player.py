@@ -169,7 +169,7 @@ class Player:
     ) -> Generator[Target, Frame, None]:
         "Wait until nothing on the screen has this name."
         yield from self.act(Target(Action("wait")))  # a list is drawn anew
-        yield from self.wait_until(lambda: not find_elements(self.elements, "", name), f"{name!r} is still there", refused)
+        yield from self.wait_until(lambda: all(e.name != name for e in self.elements), f"{name!r} is still there", refused)
 
 # %% ../../nbs/07h_realapps.player.ipynb #cf0a89c9
 def aim(

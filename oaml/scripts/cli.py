@@ -197,7 +197,7 @@ data = _group("data", """**Sessions** in others' formats, and back.
 def _validated(found: tuple[int, int, list[str]], given: dict) -> tuple[str, int]:
     "Return what is wrong line by line and how much is right, and the exit code: 1 if anything is wrong."
     records, steps, wrong = found
-    return "\n".join([*wrong, f"{records} records with {steps} steps are right" + (f", {len(wrong)} lines are not" if wrong else "")]), int(bool(wrong))
+    return "\n".join([*wrong, f"{records} records with {steps} steps are right" + (f", {len(wrong)} {'lines are' if len(wrong) > 1 else 'line is'} not" if wrong else "")]), int(bool(wrong))
 
 data_samples = add_command(data, "samples", "scripts.data:copy_samples")
 data_export = add_command(data, "export", "scripts.data:export_sessions", arguments="folder", extra="hf", overrides="--set")
