@@ -212,7 +212,7 @@ def test(*args):
     # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     notebooks(OMP_NUM_THREADS=threads, PYTHONUTF8="1")
-    run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--dist", "loadfile", "--durations", "40", "--reruns", "1", "-rR")), OMP_NUM_THREADS=threads)
+    run(tool("python"), "-m", "pytest", *(args or ("-n", at_once(TESTS, TEST_GB), "--durations", "40", "--reruns", "1", "-rR")), OMP_NUM_THREADS=threads)
 
 
 def realapps(*args):

@@ -1,9 +1,10 @@
-"With `pytest -n`, a module whose tests share something that takes long to start (a site, JupyterLab, Ray, Docker, a display) keeps to one process."
+"With `pytest -n`, a module whose tests share something that takes long to start (a site, JupyterLab, Ray, Docker, a display, a wheel's environment, a training) keeps to one process."
 from pathlib import PurePosixPath
 
 import pytest
 
-TOGETHER = "test_desktop", "test_docs", "test_engines", "test_environments", "test_inspector", "test_miniwob_oracles", "test_p2p_backends"
+TOGETHER = ("test_desktop", "test_docs", "test_engines", "test_environments", "test_inspector", "test_miniwob_oracles", "test_p2p_backends",
+            "test_p2p_gui", "test_packaging", "test_realapps", "test_resume", "test_rft_resume", "test_synth")
 
 
 @pytest.hookimpl(optionalhook=True)
