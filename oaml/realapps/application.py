@@ -32,6 +32,7 @@ class RealApp:
     "A program that serves pages on loopback. Use it in a `with`, or close it."
     name = ""                            # in tasks and tables
     needs: Mapping[str, str] = {}        # modules that have to be there, and the extra that brings each
+    python = sys.executable              # Python that runs it
     home = "/"                           # the page that an episode begins on
     ready = ""                           # JavaScript that is true once a page can be used; "": always
     saved = ""                           # JavaScript whose promise is kept once the server has what the page has; "": it has at once
@@ -113,7 +114,7 @@ class RealApp:
         *words: str, # what stands after `python`
     ) -> str:
         "Run Python once in the application's folder and environment, and return what it printed. Raises DeviceError."
-        done = subprocess.run([sys.executable, *words], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
+        done = subprocess.run([self.python, *words], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
         if done.returncode: raise DeviceError(f"{self.name}: python {words[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
         return done.stdout
 

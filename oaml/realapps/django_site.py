@@ -9,7 +9,6 @@ __all__ = ['SITE_PASSWORD', 'DjangoSite', 'insert_row', 'signed_in_as', 'signed_
 import os
 import shutil
 import sqlite3
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from random import Random
@@ -72,13 +71,15 @@ class DjangoSite(RealApp):
         return dict(DJANGO_SETTINGS_MODULE="site_settings", PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
     def command(self) -> list[str]:
         "Return Django's own server, which serves the files of its pages too."
-        return [sys.executable, "-m", "django", "runserver", "--noreload", "--skip-checks", f"127.0.0.1:{self.port}"]
+        return [self.python, "-m", "django", "runserver", "--noreload", "--skip-checks", f"127.0.0.1:{self.port}"]
     def prepare(self):
         "Write the settings, and make the template of the database."
         for name, text in dict(site_settings=_SETTINGS + self.settings, site_urls=self.urls).items(): (self.folder/f"{name}.py").write_text(text)
         self.sessions = read_json(self.run_python("-c", _BEGIN + self.template + _END, SITE_PASSWORD), "the template's sessions", dict)
-        shutil.move(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
-        shutil.copy(self.folder/"template.sqlite3", self.folder/"site.sqlite3")
+        self.keep_template()
+    def keep_template(self):
+        "Set the database of now aside: every episode begins with a copy of it."
+        shutil.copy(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
     def cookies(self,
         data: dict, # data of an episode: `signed_in` is one of the template's `people`, or ""
     ) -> dict[str, str]:

@@ -8,7 +8,6 @@ __all__ = ['LABEL_STUDIO', 'RENAME_PROJECT', 'DESCRIBE_PROJECT', 'SET_SAMPLING',
 
 # %% ../../nbs/07n_realapps.label_studio.ipynb #c39a9165
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from random import Random
 
 from ..apps.words import make_title, pick_words
 from ..config import settings
-from ..devices.device import DeviceError
 from .changes import ANY, Change, KeptState, row_changes, row_key
 from .django_site import SITE_PASSWORD, DjangoSite, insert_row, signed_out
 from .player import MAX_SCROLLS, Halt, Player, aim, in_row
@@ -65,40 +63,37 @@ session.update({SESSION_KEY: str(user.pk), BACKEND_SESSION_KEY: "django.contrib.
 session.save()
 print(json.dumps(dict(ann=session.session_key)))
 '''
+def _program() -> Path|None: return next(LABEL_STUDIO.glob("lib/python3*/site-packages/label_studio"), None)  # an environment that was cut short has none
 _SAMPLINGS = ("Sequential", "Random")
 def _stored(sampling: str) -> str: return "Uniform sampling" if sampling == "Random" else f"{sampling} sampling"
 _PATTERNS = ("project", "projects_projectsummary", "task", "task_completion")
 
 class LabelStudio(DjangoSite):
     "Label Studio's server, with one user."
-    name, home, needs = "label_studio", "/projects/", {}
+    name, home, needs, python = "label_studio", "/projects/", {}, str(_PYTHON)
     ready = "window.oamlReady ||= document.querySelector('[aria-label=\"Project options\"], [aria-label=\"Refresh data\"], form')"
     player = dict(list_at=(.5, .6), patience=12)
 
     @classmethod
     def missing(cls) -> str|None:
         "Return what has to be installed first, and how; None if nothing."
-        if not _PYTHON.exists(): return f"{cls.name} needs Label Studio in an environment of its own, as it wants another Django: {' && '.join(map(' '.join, _INSTALL))}"
+        if _program() is None: return f"{cls.name} needs Label Studio in an environment of its own, as it wants another Django: {' && '.join(map(' '.join, _INSTALL))}"
         return super().missing()
 
     def environment(self) -> dict[str, str]:
         "Return where its files are, and that it tells nobody of itself."
-        packages, = LABEL_STUDIO.glob("lib/python3*/site-packages/label_studio")
-        return dict(DJANGO_SETTINGS_MODULE="core.settings.label_studio", PYTHONPATH=str(packages), PYTHONDONTWRITEBYTECODE="1", LABEL_STUDIO_BASE_DATA_DIR=str(self.folder/"data"),
+        return dict(DJANGO_SETTINGS_MODULE="core.settings.label_studio", PYTHONPATH=str(_program()), PYTHONDONTWRITEBYTECODE="1", LABEL_STUDIO_BASE_DATA_DIR=str(self.folder/"data"),
                     DATABASE_NAME=str(self.folder/"site.sqlite3"), SECRET_KEY="on loopback only", SENTRY_DSN="", FRONTEND_SENTRY_DSN="", COLLECT_ANALYTICS="false", LATEST_VERSION_CHECK="false")
     def command(self) -> list[str]:
-        "Return Django's own server, which serves the files of its pages too."
-        return [str(_PYTHON), "-m", "django", "runserver", "--noreload", "--skip-checks", "--nostatic", f"127.0.0.1:{self.port}"]
+        "Return Django's own server; the files of its pages are served by Label Studio's views."
+        return [*super().command(), "--nostatic"]
 
     # %% ../../nbs/07n_realapps.label_studio.ipynb #14455cd8
     def prepare(self):
         "Make the template of the database: a user, and one project, task and annotation that the others are copies of."
         (self.folder/"data").mkdir()
-        made = subprocess.run([str(_PYTHON), "-c", _BEGIN, SITE_PASSWORD, _CONFIG], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
-        if made.returncode: raise DeviceError(f"{self.name}: no empty site was made: {made.stderr.strip()[-500:]}")
-        self.sessions = read_json(made.stdout.splitlines()[-1], "the template's sessions", dict)
-        shutil.move(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
-        shutil.copy(self.folder/"template.sqlite3", self.folder/"site.sqlite3")
+        self.sessions = read_json(self.run_python("-c", _BEGIN, SITE_PASSWORD, _CONFIG).splitlines()[-1], "the template's sessions", dict)
+        self.keep_template()
 
     # %% ../../nbs/07n_realapps.label_studio.ipynb #016ace71
     def draw_data(self,
@@ -140,7 +135,7 @@ class LabelStudio(DjangoSite):
 
 def install_label_studio():
     "Make the environment, unless it is there: 1 GB. Raises CalledProcessError."
-    if not _PYTHON.exists():
+    if _program() is None:
         for command in _INSTALL: subprocess.run(command, check=True)
 
 # %% ../../nbs/07n_realapps.label_studio.ipynb #8ac2c9f6
