@@ -235,6 +235,7 @@ def _open_task(p: Player, project: str, text: str):
     yield from p.bring("text", "Annotated by", lists=False)
     yield from p.press("text", text)
     yield from p.wait_until(lambda: p.reads(_KINDS[0]), "no task")
+    for _ in range(2): yield from p.act(Target(Action("wait")))  # it is shown for a moment behind a veil that takes the press
 
 # %% ../../nbs/07n_realapps.label_studio.ipynb #32f66225
 def _draw_project(rng: Random, data: dict) -> dict: return dict(project=rng.choice(data["projects"])["title"])
