@@ -394,6 +394,17 @@ class RememberingSite(Site):
 
 
 layout_page, layout.page = layout.page, RememberingSite.page_html
+side_item = layout.Layout.side_item
+
+
+def remembered_side_item(self, it, depth):
+    "An entry of the sidebar as text: all pages lie in one folder, so it is the same on each but its own. (Written anew, all entries on all pages take longer than all else.)"
+    if it.sep or it.section or it.page is self.page: return side_item(self, it, depth)
+    if not hasattr(it, "text_"): it.text_ = layout.Safe(layout.to_xml(side_item(self, it, depth), indent=False))
+    return it.text_
+
+
+layout.Layout.side_item = remembered_side_item
 
 
 def render(work):
