@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|realapps|export|check|types|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|realapps|export|check|types|readme|wheel-check|docs|lab|stale|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library and a neighbour are imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -250,6 +250,12 @@ def lab(*args):
     run(tool("jupyter"), "lab", *as_root, *(args or ("index.ipynb",)), cwd=ROOT/"nbs")
 
 
+def stale(*args):
+    "Run notebooks and name the cells whose stored text is not what they print now; `args`: notebooks, and --write to store it."
+    setup()
+    run(tool("python"), ROOT/".ci/stale.py", *args, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+
+
 def shape():
     "The house in figures: lines, functions, exported cells, module cycles, names that occur twice."
     run(sys.executable, ROOT/".ci/shape.py")
@@ -261,12 +267,12 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, realapps, export, check, types, readme, wheel_check, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, realapps, export, check, types, readme, wheel_check, docs, lab, stale, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="\n".join(f"  {n:8} {f.__doc__}" for n, f in COMMANDS.items()))
     parser.add_argument("command", choices=COMMANDS)
     name, args = (lambda known, rest: (known.command, rest))(*parser.parse_known_args())
-    if args and name not in ("demo", "test", "lab"): parser.error(f"{name} takes no arguments, got {' '.join(args)}")
+    if args and name not in ("demo", "test", "lab", "stale"): parser.error(f"{name} takes no arguments, got {' '.join(args)}")
     COMMANDS[name](*args)
