@@ -25,11 +25,18 @@ class SeveralFit(Halt):
     "Two things are what was looked for, and nothing that is known tells which is meant: not even a model may choose."
 
 # %% ../../nbs/09k_datasets.binding.ipynb #8dac23c4
-def _template_pattern(template: str) -> str:
-    "Return a goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
-    pattern, named = "", set()
-    for k, part in enumerate(re.split(r"\{(\w+)\}", template)):
-        if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
+def _template_pattern(
+    template: str,               # a goal with {parameters}
+    shown: dict[str, str]|None=None, # their values when it was shown
+) -> str:
+    """Return a goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words; as many as were shown where another
+    parameter follows at once, as nothing else says where it ends."""
+    pattern, named, parts = "", set(), re.split(r"\{(\w+)\}", template)
+    for k, part in enumerate(parts):
+        follows = k % 2 and k + 2 < len(parts) and not parts[k+1].strip()
+        if follows and part not in named and (n := len((shown or {}).get(part, "").split())):
+            pattern += rf"(?P<{part}>\0\d+\0|[^\0\s'\"“”„«»]+(?:\s+[^\0\s'\"“”„«»]+){{{n-1}}})"
+        elif k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
         else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"“”„«»]+?)"
         named |= {part} if k % 2 else set()
     return pattern.strip()
@@ -41,10 +48,12 @@ def same_wording(
     "Return what stands in the places of the parameters where a goal has the words of the one that was shown."
     quoted = []
     masked = QUOTATION.sub(lambda m: quoted.append(m[m.lastindex]) or f"\0{len(quoted) - 1}\0", goal)
-    match = re.fullmatch(_template_pattern(shown.goal) + r"(?P<behind_>\s.*)?", masked.strip(), re.I)
+    match = re.fullmatch(_template_pattern(shown.goal, shown.values) + r"(?P<behind_>\s.*)?", masked.strip(), re.I)
     if not match: return None
     plain = {k: re.sub(r"\0(\d+)\0", lambda m: quoted[int(m[1])] if v != behind else f"'{quoted[int(m[1])]}'", v or "") for behind in [match["behind_"]] for k, v in match.groupdict().items()}
     behind = plain.pop("behind_")
+    cut = [(plain[k], shown.values.get(k, "")) for k in re.findall(r"(?<=\})\s+\{(\w+)\}", shown.goal)]  # where one value follows another at once
+    if any(new[:1].isupper() != old[:1].isupper() for new, old in cut): return None
     return None if any(len(words_of(v)) > 12 for v in plain.values()) else (plain, behind)
 
 # %% ../../nbs/09k_datasets.binding.ipynb #f26e6f7d

@@ -652,7 +652,7 @@ def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> Step
     if d.do in ("enter", "append", "choose", "answer") and d.value:
         value = to_template(d.value, values)
         source = "goal" if holes(value) else "constant"
-        if not holes(value):
+        if not holes(value) and not (d.do == "enter" and d.on and has_words(d.on.name, d.value)):  # what a field's own name asks for, as type "delete", is always the same
             for screen in seen:
                 if origin := find_origin(d.value, [e for e in screen if e.role not in ("option",)], values, goal): break
             if origin: source, value, origin = "screen", "", _name_origin(origin, values, goal)

@@ -96,7 +96,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     if len(found) > 1 and thing.name and not counted:
         name = fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})
         found = prefer(prefer(found, lambda e: words_of(e.name) == words_of(name)), lambda e: e.name == name)
-    if len(found) > 1 and not thing.name and thing.role in FIELDS: found = prefer(found, lambda e: e.focused)
+    if len(found) > 1 and not thing.name: found = prefer(found, lambda e: e.focused if thing.role in FIELDS else not e.name)
     for value in left:
         if len(found) > 1: found = prefer(found, lambda e: has_words(" ".join((e.name, e.value)), value))
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)

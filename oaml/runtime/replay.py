@@ -669,14 +669,20 @@ class Replay:
             yield from self._press(options[0])
         else:
             yield from self._press(e)
-            if e.value and e.role != "gridcell": yield from self._act(Action("key_press", key="ctrl+a"))
-            yield from self._act(Action("type", text=text) if text else Action("key_press", key="Delete"))
+            yield from self._type_over(e if e.role == "gridcell" else self._again(e) or e, text)
+            late = e.role != "gridcell" and text and self._again(e)
+            if late and late.value != text and late.value.endswith(text): yield from self._type_over(late, text)  # what a page fills in by itself came meanwhile
         self._edited = True
         now = self._again(e)
         if now is None or now.value in (text, "") and (text == "" or now.value == text): return
         if set(now.value) == {DOT} and len(now.value) == len(text): return
         if now.value.endswith("…") and text.startswith(now.value[:-1]): return
         raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
+
+    def _type_over(self, e: Element, text: str) -> Course:
+        "Type a text into the field that has the focus, in the place of what it shows; delete that if there is no text."
+        if e.value and e.role != "gridcell": yield from self._act(Action("key_press", key="ctrl+a"))
+        yield from self._act(Action("type", text=text) if text else Action("key_press", key="Delete"))
 
     def _append(self, e: Element, step: StepWords) -> Course:
         "Add a text behind what a field has; do nothing if the field ends with it."
