@@ -139,7 +139,7 @@ def session_row(session, took):
 def report(data):
     "The tables."
     mark = dict(met="met", unmet="**not met**")
-    lines = ["# The prepared answers, tried", "", "Written by `python bench/prepared.py`, which says what was trained and what was planted. Trained on a machine that nine others used at the "
+    lines = ["# The prepared answers, tried", "", "Written by `python bench/prepared.py`, which says what was trained and what was planted. Trained on machines that did other work at the "
              "same time: the minutes of the clock say little, those of the processor what it costs. One iteration is the last prepared reward alone; two are the whole session, the reward that is wrong on purpose first. Three seeds each; an interval is Student's, 95%, over seeds.", "", "## Sessions", "",
              "| environment | sentence | iterations | steps a seed | minutes: clock, processor | verdict | criteria |", "| :-- | :-- | --: | --: | --: | :-- | :-- |"]
     for r in data["sessions"]:

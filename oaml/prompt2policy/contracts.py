@@ -279,7 +279,7 @@ class ElicitedCriterion(StrictRecord):
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 class CriterionVerdict(StrictRecord):
-    "A criterion that counts, and whether an iteration meets it on every seed."
+    "A criterion that counts, and whether an iteration meets it: by its whole interval over seeds."
     title: str                                         # of the criterion
     kind: Literal["measured", "seen"]                  # by a number, or by who looks at films
     verdict: Literal["met", "unmet", "not seen"]       # not seen is not met

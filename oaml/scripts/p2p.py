@@ -140,7 +140,7 @@ def run_p2p(
     say: Callable[[str], None]=print,  # gets lines
     **how,                             # further arguments of `session_request`
 ) -> LoopResult:
-    """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on. It passes if every criterion is met on every seed.
+    """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on. It passes if each criterion is met by its whole interval over seeds, on new episodes as well.
 
     Examples: `oaml p2p run "go right" --env line --llm scripted`, `oaml p2p run "hop on" --env Hopper-v5 --llm ollama:qwen3`,
     `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`,
