@@ -196,7 +196,10 @@ def is_turned(
     "Return whether a goal wants the opposite of what the one shown had this step for: the star gone, or the star again."
     if step.do != "press" or step.what.role not in ("button", "menuitem", "link") or holes(step.what.name): return False
     a, b, about = undone_words(old), undone_words(new), {*words_of(step.what.name), step.what.icon} | undone_words(step.what.name)
+    if a and b & _PRONOUNS: return False  # both undo something: "it" is what the other names
     return bool(about & ((set(goal_words(old)) - a) & b | a & (set(goal_words(new)) - b)))
+
+_PRONOUNS = {"it", "them", "this", "that", "these", "those"}
 
 # %% ../../nbs/09k_datasets.binding.ipynb #3068c8cc
 def parameters_used(
