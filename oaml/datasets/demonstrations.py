@@ -423,9 +423,15 @@ def deeds_of(
             out.append(_Deed(PRESSES[action.type], on, before, after, to=to))
         elif action.type == "type": _enter(out, on or field_now, before, after, action.text)
         elif action.type == "key_press" and action.key in ("Delete", "Backspace") and (on or field_now): _enter(out, on or field_now, before, after, "")
-        elif action.type == "key_press" and action.key not in _SCROLL_KEYS | {"ctrl+a", "Tab", "shift+Tab"}: out.append(_Deed("key", on, before, after, action.key))
+        elif action.type == "key_press" and (_reveals(before, after) if action.key in ("Tab", "shift+Tab") else action.key not in _SCROLL_KEYS | {"ctrl+a"}):
+            out.append(_Deed("key", on, before, after, action.key))
         elif action.type == "answer": out.append(_Deed("answer", None, before, after, action.text))
     return out
+
+def _reveals(before: Sequence[Element], after: Sequence[Element]) -> bool:
+    "Return whether the keyboard has come to a field that was not there before: a line of a table that is edited place by place."
+    field = next((e for e in after if e.focused and e.role in FIELDS), None)
+    return field is not None and not any(e.role in FIELDS and max(abs(a - b) for a, b in zip(e.box, field.box)) < .02 for e in before)
 
 def _enter(out: list, on: Element|None, before: tuple, after: tuple, text: str):
     "Add what was typed, or let it replace what was typed in the same field just before."

@@ -165,6 +165,8 @@ def stays_text(
 ) -> str:
     "Return why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
     if page_title(before) != page_title(now) or hangs_open(now) and not hangs_open(before): return ""  # what a menu covers is another thing in each look
+    old, new = ({words_shown(e)[:2] for e in screen} for screen in (before, now))
+    if step.leads and step.what.role == "link" and len(old & new) < .6*len(old): return ""  # a link has led to another page, which says the same word
     for sign, role, rest in (c.split(" ", 2) for c in step.changes):
         known = all(h in values for h in holes(rest))
         name, _, value = rest.partition(" = ")
