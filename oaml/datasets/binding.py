@@ -26,15 +26,15 @@ class SeveralFit(Halt):
 
 # %% ../../nbs/09k_datasets.binding.ipynb #8dac23c4
 def _template_pattern(
-    template: str,               # a goal with {parameters}
-    shown: dict[str, str]|None=None, # their values when it was shown
+    template: str,         # a goal with {parameters}
+    shown: dict[str, str], # their values when it was shown
 ) -> str:
     """Return a goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words; as many as were shown where another
     parameter follows at once, as nothing else says where it ends."""
     pattern, named, parts = "", set(), re.split(r"\{(\w+)\}", template)
     for k, part in enumerate(parts):
         follows = k % 2 and k + 2 < len(parts) and not parts[k+1].strip()
-        if follows and part not in named and (n := len((shown or {}).get(part, "").split())):
+        if follows and part not in named and (n := len(shown.get(part, "").split())):
             pattern += rf"(?P<{part}>\0\d+\0|[^\0\s'\"“”„«»]+(?:\s+[^\0\s'\"“”„«»]+){{{n-1}}})"
         elif k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
         else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"“”„«»]+?)"

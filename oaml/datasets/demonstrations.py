@@ -9,8 +9,8 @@ __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 
            'goal_words', 'row_of', 'beside', 'names_listed', 'is_number', 'column_of', 'section_of', 'page_title',
            'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of',
            'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
-           'number_by', 'number_of', 'with_shown', 'labels', 'describe', 'in_words', 'proposed_names', 'demonstrate',
-           'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml',
+           'number_by', 'number_of', 'with_shown', 'labels', 'describe', 'leads_on', 'in_words', 'proposed_names',
+           'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml',
            'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
@@ -650,6 +650,14 @@ def describe(
     deeds = deeds_of([(action, tuple(before), tuple(after))])
     return _step_words(deeds[0], with_parts(_parameters(goal, deeds)), [tuple(before)], goal) if deeds else None
 
+def leads_on(
+    before: Sequence[Element], # a screen
+    after: Sequence[Element],  # the one that came of a press
+) -> bool:
+    "Return whether another page has come: less than six tenths of what there was is there still."
+    old, new = ({(e.role, e.name) for e in s if e.role not in ("option", "menuitem", "region")} for s in (before, after))
+    return len(old & new) < .6*len(old)
+
 def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> StepWords:
     "Return one deed in words."
     fresh = len(seen) > 1 and d.on is not None and not _alike(d.on, seen[1])
@@ -665,8 +673,7 @@ def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> Step
             elif d.do == "answer": source, value = "unknown", to_template(d.value, values)
     elif d.do == "set": source = "constant"
     elif d.do in PRESSES.values() and on and on.name.isdigit(): source = "unknown"  # a day or a number that the goal does not say
-    old, new = ({(e.role, e.name) for e in s if e.role not in ("option", "menuitem", "region")} for s in (d.before, d.after))
-    leads = d.do in PRESSES.values() and (len(old & new) < .6*len(old) or d.on is not None and d.on.role == "tab"
+    leads = d.do in PRESSES.values() and (leads_on(d.before, d.after) or d.on is not None and d.on.role == "tab"
                                              or any(e.role in ("menuitem", "option") for e in d.after) and not any(e.role in ("menuitem", "option") for e in d.before))
     optional = d.do == "press" and d.on is not None and d.on.role == "button" and " ".join(words_of(d.on.name)) in (*DECLINES, *RETRIES)
     return StepWords(d.do, on, value, source, origin, d.to and thing_of(d.to, d.before, values), to_template(page_title(d.before), values),

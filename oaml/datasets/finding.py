@@ -11,7 +11,7 @@ __all__ = ['DATA_ROLES', 'POPPED', 'BUSY', 'says', 'says_but_for_counts', 'find_
 import re
 from collections.abc import Sequence
 
-from .demonstrations import (FIELDS, FIRST, LAST, NAMED, SLOT, TOGGLES, TURNED, StepWords, Thing, beside, column_of, fill, has_words, holes, page_title, row_of, same_role,
+from .demonstrations import (FIELDS, FIRST, LAST, NAMED, SLOT, TOGGLES, TURNED, StepWords, Thing, beside, column_of, fill, has_words, holes, leads_on, page_title, row_of, same_role,
                                           same_words, section_of, with_parts, words_of)
 from ..ui.layout import Element
 
@@ -165,8 +165,7 @@ def stays_text(
 ) -> str:
     "Return why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
     if page_title(before) != page_title(now) or hangs_open(now) and not hangs_open(before): return ""  # what a menu covers is another thing in each look
-    old, new = ({words_shown(e)[:2] for e in screen} for screen in (before, now))
-    if step.leads and step.what.role == "link" and len(old & new) < .6*len(old): return ""  # a link has led to another page, which says the same word
+    if step.leads and step.what.role == "link" and leads_on(before, now): return ""  # a link has led to another page, which says the same word
     for sign, role, rest in (c.split(" ", 2) for c in step.changes):
         known = all(h in values for h in holes(rest))
         name, _, value = rest.partition(" = ")

@@ -669,7 +669,7 @@ class Replay:
             yield from self._press(options[0])
         else:
             yield from self._press(e)
-            yield from self._type_over(e if e.role == "gridcell" else self._again(e) or e, text)
+            yield from self._type_over(self._again(e) or e, text)
             late = e.role != "gridcell" and text and self._again(e)
             if late and late.value != text and late.value.endswith(text): yield from self._type_over(late, text)  # what a page fills in by itself came meanwhile
         self._edited = True
