@@ -41,7 +41,7 @@ def stale_cells(path):
 def store(path, cells):
     "Put new outputs in the place of the old ones, by the number of the cell."
     nb = json.loads(path.read_text(encoding="utf-8"))
-    for k, cell in cells.items(): nb["cells"][k]["outputs"] = json.loads(json.dumps(cell.outputs))
+    for k, cell in cells.items(): nb["cells"][k]["outputs"] = cell.outputs
     path.write_text(json.dumps(nb, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

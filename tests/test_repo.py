@@ -124,3 +124,19 @@ def test_nothing_large_or_accidental_is_tracked():
     assert not [name for name in tracked if name.startswith("nbs/runs/")]
     large = {name for name in tracked if (ROOT/name).exists() and (ROOT/name).stat().st_size > 1e6}
     assert large <= {"oaml/nano/weights/model.safetensors", "oaml/_modidx.py"}  # nbdev's index of names
+
+
+def test_a_stored_output_of_yesterday_is_named(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("execnb", reason="needs execnb, of the extra `dev`")
+    spec = importlib.util.spec_from_file_location("stale", ROOT/".ci/stale.py")
+    stale = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stale)
+    monkeypatch.setattr(stale, "NBS", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cells = [code("'new'", shows("text/plain", "'old'")), code("3.5", shows("text/plain", "2.25")), code("'same'", shows("text/plain", "'same'")),
+             code("#| eval: false\n'new'", shows("text/plain", "'old'"))]
+    (tmp_path/"a.ipynb").write_text(json.dumps(dict(nbformat=4, nbformat_minor=5, metadata={}, cells=[dict(c, id=str(k), metadata={}, execution_count=None) for k, c in enumerate(cells)])), encoding="utf-8")
+    assert stale.main([]) == 1 and "a.ipynb, cell 0\n  stored: \"'old'\"\n  today:  \"'new'\"\na.ipynb: 1 stale" in capsys.readouterr().out
+    assert stale.main(["a.ipynb", "--write"]) == 0 and stale.main([]) == 0
+    stored = [c["outputs"][0]["data"]["text/plain"] for c in json.loads((tmp_path/"a.ipynb").read_text(encoding="utf-8"))["cells"]]
+    assert ["".join(s) for s in stored] == ["'new'", "2.25", "'same'", "'old'"]
