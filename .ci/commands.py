@@ -16,7 +16,7 @@ ENDLESS = 8     # seconds in which a server must not end
 
 # What makes a command one that is only parsed: a pattern of its words, and the need
 NEEDS = [(r"\b(anthropic|openai):(?!.*--base-url)", "a key"), (r"android:|--device android", "a phone"), (r"page:https|https://", "a network"),
-         (r"qwen3vl", "a GPU"), (r"^show \w+:", "a person"), (r"^(pretrain|dagger|rft|rft-worker|sweep|demo)\b|^miniwob (collect|train)|miniwob", "minutes to hours"),
+         (r"qwen3vl", "a GPU"), (r"real-apps", "real applications"), (r"^show \w+:", "a person"), (r"^(pretrain|dagger|rft|rft-worker|sweep|demo)\b|^miniwob (collect|train)|miniwob", "minutes to hours"),
          (r"^(miniwob|eval .*miniwob)|miniwob:|html:|page:", "Chromium"), (r"my_module", "your own module"), (r"\bray\b|ssh:", "a cluster"), (r"--base-url|--controller|http://", "a server")]
 LONG = r"^train\b|^p2p|^eval .*(--app|--suite (synthetic|real))|--episodes \d{2,}|--sessions \d{3,}|^data (export|import)"  # run by --all alone
 SHORTER = {"train": ["--set", "training.max_steps=2", "--set", "data.sessions=4", "--set", "training.per_device_train_batch_size=2"],
@@ -122,7 +122,7 @@ def wrong_keys(args, values):
 def absent(args):
     "The inputs of a command that are not there: what another command would have made."
     outs = {b for a, b in zip(args, args[1:]) if a in ("--out", "--html")}
-    return [a for a in args if re.search(r"^(runs|experiments)/|-shown$|^token$|\.(ya?ml|jsonl?|png|csv)$", a) and a not in outs and not Path(a).exists()
+    return [a for a in args if re.search(r"^(runs|experiments|~)/|-shown$|^token$|\.(ya?ml|jsonl?|png|csv)$", a) and a not in outs and not Path(a).exists()
             and "=" not in a]
 
 
@@ -138,6 +138,8 @@ def play(args, long):
         return named_extra(out := done.stdout.read()) or out
     try: done = subprocess.run(cmd, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired: return f"not done after {SECONDS} s"
+    if args[0] == "train" and "already holds a run" in done.stderr:  # another command's, that is printed before
+        with tempfile.TemporaryDirectory() as out: return play((*args, "--set", f"output_dir={out}/run"), long)
     return None if done.returncode in (0, 3) else named_extra(done.stderr) or done.stdout[-1500:] + done.stderr[-1500:]
 
 
