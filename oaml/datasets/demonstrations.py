@@ -8,10 +8,10 @@ __all__ = ['SYNONYMS', 'COMMAND_VERBS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 
            'MAX_STEP_TOKENS', 'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values',
            'goal_words', 'row_of', 'beside', 'names_listed', 'is_number', 'column_of', 'section_of', 'page_title',
            'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'date_of', 'written_like', 'is_pager', 'month_of',
-           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
-           'number_by', 'number_of', 'with_shown', 'labels', 'describe', 'leads_on', 'in_words', 'proposed_names',
-           'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml',
-           'load_demonstration', 'save_demonstration']
+           'with_parts', 'to_template', 'element_at', 'deeds_of', 'alike_on_line', 'thing_of', 'same_role',
+           'changes_of', 'find_origin', 'number_by', 'number_of', 'with_shown', 'labels', 'describe', 'leads_on',
+           'in_words', 'proposed_names', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named',
+           'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -53,9 +53,9 @@ def same_words(
     a: str, # shown on a screen, maybe cut short with an ellipsis
     b: str, # looked for
 ) -> bool:
-    "Return True if both texts have the same words in any order, are synonyms, or `a` is the beginning of `b`, cut short."
+    "Return True if both texts have the same words in any order, are synonyms, the same signs without any word, or `a` is the beginning of `b`, cut short."
     x, y = words_of(a), words_of(b)
-    if sorted(x) == sorted(y): return bool(x)
+    if sorted(x) == sorted(y): return bool(x) or a.strip() == b.strip() != ""
     if a.endswith("…"): return len(a) > 3 and " ".join(y).startswith(" ".join(words_of(a[:-1])))
     return any(" ".join(x) in group and " ".join(y) in group for group in SYNONYMS)
 
@@ -221,6 +221,12 @@ def _well_formed(text: str) -> str:
 NAMED = "named" # how the parameters begin that are names of things in the goal's own words, such as a field's
 _HOLE = re.compile(r"\{\{|\}\}|\{(\w+|\*)\}")
 Template = Annotated[Text, AfterValidator(_well_formed)]
+
+def _one_of(text: str) -> str:
+    "Return the text. Raises a field error if it is not such as \"2 of 3\"."
+    match = re.fullmatch(r"(\d+) of (\d+)", text)
+    if text and not (match and 1 <= int(match[1]) <= int(match[2])): raise field_error(f"{text!r:.60} is not such as \"2 of 3\"")
+    return text
 _STRICT = ConfigDict(extra="forbid")
 
 @plain_errors
@@ -234,6 +240,7 @@ class Thing:
     column: Template=""     # the words over it
     section: Template=""    # the heading above it, or the month that a calendar shows
     icon: Text=""           # drawn on a button; perhaps instead of its name
+    of: Annotated[Text, AfterValidator(_one_of)]="" # which of several alike on its line, from the left: "2 of 3"
 
 @plain_errors
 @dataclass(frozen=True, config=_STRICT)
@@ -453,6 +460,14 @@ def _is_data(on: Element, elements: Sequence[Element]) -> bool:
     column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and beside(e, elements, False)}
     return len(column - {on.name}) > 1
 
+def alike_on_line(
+    on: Element,                 # of the screen
+    elements: Sequence[Element], # of its screen
+) -> list[Element]:              # from left to right, `on` too
+    "Return the elements on an element's line that have its role and its name."
+    _, y = _middle(on)
+    return sorted((e for e in _alike(on, elements) if e.box[1] < y < e.box[3]), key=lambda e: e.box[0])
+
 def _is_the_filled(on: Element, elements: Sequence[Element]) -> bool:
     "Return whether a field without a name is the only one of its column that holds something: the others are for new rows."
     if on.name or on.role not in FIELDS or not on.value: return False
@@ -483,10 +498,11 @@ def thing_of(
         key = next((k[:-6] for k in months if values[k[:-6] + "_day"] == on.name and any(e.name == values[k] for e in elements)), None)
         if key: return Thing(on.role, "{"+key+"_day}", section="{"+key+"_month}")
     data = on.role in ("listitem", "row", "gridcell", "cell")
-    spoken = bool(holes(name) or holes(value))
+    spoken, line = bool(holes(name) or holes(value)), alike_on_line(on, elements)
+    of = f"{line.index(on) + 1} of {len(line)}" if len(line) > 1 and on.role not in (*FIELDS, *TOGGLES, "link", "cell", "text") and not on.name and not icon else ""
     return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) or value == SLOT else "",
                  row if holes(row) or not lone and not spoken else "", column if holes(column) or (not lone or not name) and column else "",
-                 section if holes(section) or not lone and not spoken else "", icon)
+                 section if holes(section) or not lone and not spoken else "", icon, of)
 
 def _line(e: Element) -> str:
     state = "" if e.checked is None else " on" if e.checked else " off"
@@ -586,7 +602,7 @@ def with_shown(
 ) -> list[GoalValue]:          # in the goal's order
     "Return what a goal names, as `goal_values` does, but with texts that stand in it word for word, without quotes, taken whole."
     found, typed, listed = goal_values(goal), set(typed), set(listed)
-    for text in sorted({t for t in (*shown, *typed) if 1 < len(t) < 80}, key=len):
+    for text in sorted({t for t in (*shown, *typed) if 1 < len(t) < 80 and t != goal}, key=len):  # a page may show the goal itself
         place = re.search(rf"(?<![\w'\"]){re.escape(text)}(?![\w'\"])", goal)
         if not place or any(v.quoted and text in v.text for v in found): continue
         inside = [v for v in found if not v.quoted and _overlaps(goal, v.text, *place.span())]
@@ -719,19 +735,21 @@ def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str],
                 else: continue
                 done.add((e.role, e.name))
         made.append(step)
-    return _with_all(made, deeds, goal)
+    return _with_all(made, deeds, values, goal)
 
 _EVERY = {"all", "everything", "every", "each", "any", "no"}
 
-def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[StepWords]:
+def _with_all(steps: list[StepWords], deeds: list[_Deed], values: dict[str, str], goal: str) -> list[StepWords]:
     "Replace the switches of a page that were all set alike, because the goal says so, by one step."
-    sets = [(s, d) for s in steps for d in deeds if s.do == "set" and not s.already and d.do == "set" and d.on.name == s.what.name]
+    sets = [(s, d) for s in steps for d in deeds if s.do == "set" and not s.already and d.do == "set" and d.on.name == fill(s.what.name, values)]
     if not sets: return steps
     (first, _), (_, last) = sets[0], sets[-1]
     alike = [e for e in last.after if e.role == first.what.role and e.checked is not None]
     done = [s for s, _ in sets]
     spoken = [e for e in alike if set(words_of(e.name)) <= set(goal_words(goal))]
-    if first.what.role != "radio" and spoken and any(set(words_of(s.what.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
+    others = any(set(words_of(fill(s.what.name, values))) - set(goal_words(goal)) for s in done)  # they were switched off
+    fresh = len(done) > 1 and not any(e.checked for e in sets[0][1].before if e.role == first.what.role)  # nothing was ticked before
+    if first.what.role != "radio" and spoken and (others or fresh) and all(e.checked == (e in spoken) for e in alike):
         one = replace(first, do="set_named", what=Thing(first.what.role), changes=(), value="on")
         return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
     if not _EVERY & set(goal_words(goal)) or len(alike) < 2 or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
@@ -812,7 +830,7 @@ def say_thing(
     def said(text): return _with_values(text, values)
     name = said(thing.name or thing.value).replace(SLOT, "...").replace(TURNED, "...").replace(FIRST, "...").replace(LAST, "...")
     place = f" beside '{said(thing.row)}'" if thing.row else f" under '{said(thing.column or thing.section)}'" if thing.column or thing.section else ""
-    return f"the {thing.role}" + (f" '{name}'" if name else "") + (f" ({thing.icon})" if thing.icon else "") + place
+    return f"the {thing.role}" + (f" '{name}'" if name else "") + (f" ({thing.icon})" if thing.icon else "") + (f" {thing.of}" if thing.of else "") + place
 
 def say_step(
     step: StepWords,                  # of a demonstration

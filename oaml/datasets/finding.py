@@ -11,7 +11,7 @@ __all__ = ['DATA_ROLES', 'POPPED', 'BUSY', 'says', 'says_but_for_counts', 'find_
 import re
 from collections.abc import Sequence
 
-from .demonstrations import (FIELDS, FIRST, LAST, NAMED, SLOT, TOGGLES, TURNED, StepWords, Thing, beside, column_of, fill, has_words, holes, leads_on, page_title, row_of, same_role,
+from .demonstrations import (FIELDS, FIRST, LAST, NAMED, SLOT, TOGGLES, TURNED, StepWords, Thing, alike_on_line, beside, column_of, fill, has_words, holes, leads_on, page_title, row_of, same_role,
                                           same_words, section_of, with_parts, words_of)
 from ..ui.layout import Element
 
@@ -73,7 +73,8 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
         template = getattr(thing, part)
         if not found: return []
         if not thing.name and not holes(template) and thing.role in FIELDS and any(e.focused for e in found):
-            checks += 1  # it has no name, and the keyboard
+            checks += 1  # it has no name, and the keyboard, unless others stand under its words
+            if part == "column" and template: found = [e for e in found if says(template, read(e, elements), values, False)] or found
             continue
         if not template or checks and len(found) < 2 and not holes(template): continue
         if part == "section" and template.endswith("_month}"):
@@ -92,6 +93,9 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
 def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elements, left) -> list[Element]:
     "Return fewer of several: those with exactly the words, those that have the goal's other values, those that can be pressed."
     def prefer(found, test): return [e for e in found if test(e)] or found
+    if len(found) > 1 and thing.of:
+        place, n = map(int, thing.of.split(" of "))
+        if len(line := alike_on_line(found[0], elements)) == n == len(found) and set(found) == set(line): return [line[place - 1]]
     counted = holes(thing.name) and any(w.isdigit() for w in words_of(re.sub(r"\{\w+\}", " ", thing.name)))  # "3. {ticket}": which number one has says nothing of another
     if len(found) > 1 and thing.name and not counted:
         name = fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})

@@ -19,7 +19,7 @@ from ..datasets.finding import screen_lines
 from ..devices.connection import Chromium, missing_browser
 from ..devices.episode import EpisodeDriver, EpisodeWriter
 from .closed_loop import summarise
-from .shots import SHOWN_AGENTS, teach
+from .shots import check_shots, teach
 from .suites import REAL_APPS_SUITE, ROW, RealSuite, mean_row, row_names
 from ..ingest.episodes import EpisodeFile, load_episodes, save_episodes
 from ..realapps.catalog import REAL_APPS, REAL_KINDS, real_app_kind
@@ -151,7 +151,7 @@ def evaluate_real_apps(
     suite = RealSuite()
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if not 1 <= sets <= suite.sets: raise ValueError(f"episodes: {sets} matched sets of each kind of task, and {suite.name} has 1 to {suite.sets}")
-    if not shots and type(agent) in SHOWN_AGENTS.values(): raise ValueError(f"agent: {agent_label(agent)} does what it was shown; say how many demonstrations by shots (--shots 1)")
+    check_shots(agent, shots)
     tasks = suite.tasks(split, apps, sets)
     if problem := missing_browser(): raise OSError(problem)
     if lacking := next((why for a in dict.fromkeys(t.app for t in tasks) if (why := REAL_APPS[a].missing())), None): raise OSError(lacking)

@@ -31,7 +31,7 @@ from ..devices.app_device import SCREEN_SIZE, AppDevice
 from .baselines import DoNothing, Memoriser, NearestScreen, Oracle, RandomAgent
 from .closed_loop import run_episodes, summarise
 from .hosted import HostedAgent, is_hosted, load_hosted, spending
-from .shots import SHOWN_AGENTS, app_shots, teach
+from .shots import SHOWN_AGENTS, app_shots, check_shots, teach
 from .trajectory_matching import Ratio, Scores, predict_steps
 from ..ingest.engines import ProgressReporter, open_engine, progress_host, receive_counts
 from ..ingest.episodes import append_episode
@@ -311,10 +311,8 @@ def evaluate_suite(
     if twice: raise ValueError(f"agents: several are called {twice[0]!r}, and a table could not tell them apart; rename all but one")
     suite = load_suite(suite) if isinstance(suite, str) else suite
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
-    if shots < 0: raise ValueError(f"shots: {shots} is fewer than 0")
     if shots and engine is not None: raise ValueError("shots: an engine's workers show nothing to their agents; leave engine out")
-    for a in agents if not shots else ():
-        if isinstance(a, tuple(SHOWN_AGENTS.values())): raise ValueError(f"agent: {agent_label(a)} does what it was shown; say how many demonstrations by shots (--shots 1)")
+    for a in agents: check_shots(a, shots)
     if engine is not None and kept is not None and any(Path(kept).glob("*.jsonl")): raise ValueError(f"engine: plays all anew, and {kept} has episodes already; leave engine out, or empty the folder")
     seeds = split_seeds(split, episodes, first)
     if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine, kept)

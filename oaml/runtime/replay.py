@@ -275,6 +275,9 @@ class Replay:
         if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, under any name
         if not found and step.what.role in _PRESSED:
             found = next((f for t in things for r in _PRESSED if r != step.what.role and (f := find_things(replace(t, role=r), self.values, elements, self.left))), [])
+        if not found and step.what.role == "tab" and not holes(step.what.name):  # Section #2, and here the only one is Section #51
+            numbered = [e for e in elements if e.role == "tab" and says_but_for_counts(step.what.name, e.name, {})]
+            found = numbered if len(numbered) == 1 else []
         if not found and step.do in ("enter", "choose"):
             others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
             found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
@@ -329,7 +332,7 @@ class Replay:
             self.log.append(f"it is so already: the {e.role} {e.name!r} shows")
             return k
         if e is None:
-            if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
+            if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & {*goal_words(self.goal), *goal_words(self.shown.shown_goal())} - {"the", "i"}: return k
             if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
             raise Halt(self._lost(step))
         if step.do == "set": yield from self._set(e, step)
@@ -477,7 +480,8 @@ class Replay:
     def _dismiss(self) -> Course:
         "Send away a dialog whose own words say how."
         buttons = [e for e in self.screen if e.role == "button" and not e.disabled]
-        no = next((e for word in DECLINES for e in buttons if words_of(e.name) == words_of(word)), None)
+        asks = any(e.role in TITLES and e.name.endswith("?") for e in self.screen)
+        no = next((e for word in (*DECLINES, *("cancel",)*asks) for e in buttons if words_of(e.name) == words_of(word)), None)
         if no is not None and len(buttons) <= 4: yield from self._press(no)
 
     # %% ../../nbs/14d_runtime.replay.ipynb #8a57b400
@@ -669,6 +673,9 @@ class Replay:
             yield from self._press(options[0])
         else:
             yield from self._press(e)
+            if self._again(e) is None:  # something came up over it
+                yield from self._dismiss()
+                if (there := self._again(e)) is not None: yield from self._press(there)
             yield from self._type_over(self._again(e) or e, text)
             late = e.role != "gridcell" and text and self._again(e)
             if late and late.value != text and late.value.endswith(text): yield from self._type_over(late, text)  # what a page fills in by itself came meanwhile

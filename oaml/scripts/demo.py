@@ -12,18 +12,19 @@ import platform
 import time
 from functools import partial
 from html import escape
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
-from ..datasets.demonstrations import Demonstration, demonstrate, save_demonstration, to_yaml
-from ..devices.app_device import SCREEN_SIZE, AppDevice
+from ..datasets.demonstrations import Demonstration, save_demonstration, to_yaml
+from ..devices.app_device import SCREEN_SIZE
 from ..evals.closed_loop import run_episodes
+from ..evals.shots import app_shots
 from ..evals.suites import TOTALS, Suite, agent_name, app_suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.episodes import save_episodes
-from ..ingest.synthetic import generate_synthetic_sessions, record_episode
+from ..ingest.synthetic import generate_synthetic_sessions
+from ..runtime.guarded import GUARDED
 from ..runtime.replay import ReplayAgent
 from ..schemas.sessions import Episode
 from .eval_policy import episodes_path, write_results
@@ -65,22 +66,16 @@ def demo_suite(
 # %% ../../nbs/18h_scripts.demo.ipynb #adf7cf3b
 def show_kinds(
     app: str,                 # a name for `load_app`
-    folder: str|os.PathLike,  # for a demonstration of each kind of goal, and the screens
+    folder: str|os.PathLike,  # for a demonstration of each kind of goal
 ) -> list[tuple[Demonstration, Episode]]:
     "Let the oracle show each kind of goal once, and write it down. An episode whose goal holds at the start shows nothing and is passed over."
-    (Path(folder)/"screens").mkdir(parents=True, exist_ok=True)
-    out = []
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    device, out = demo_suite(app).device(app), []
     for family in load_app(app).families:
-        device = AppDevice(app, demo_suite(app).size, goals=(family,))
-        episode = record_episode(device, next(s for s in count() if not _holds_at_once(device, s)), Path(folder)/"screens")
-        out.append((demonstrate(episode), episode))
-        save_demonstration(out[-1][0], Path(folder)/f"{family}.yaml")
+        (episode, demonstration), = app_shots(device, family, 1)
+        save_demonstration(demonstration, Path(folder)/f"{family}.yaml")
+        out.append((demonstration, episode))
     return out
-
-def _holds_at_once(device: AppDevice, seed: int) -> bool:
-    "Return whether the goal of a seed holds before anything is done."
-    device.reset(seed, draw=False)
-    return device.solved()
 
 SHOWN_COLUMNS = ("kind of goal", "episodes", "done", "halted", "false", "not done") # false: it said done, and the goal is not reached
 
@@ -181,17 +176,25 @@ def _sized(out: Path, app: str, screens: int|None, minutes: float, times: dict, 
     say(f"  {rate:.1f} screens a second: it will learn from {screens:,} in about {screens/rate/60:.0f} minutes{bounds}")
     return demo_config(out, screens, app)
 
-def _write_report(out: Path, app: str, suite: Suite, agents: list, rows: list[dict], reports: list, result, config: TrainingConfig,
+def _measured(out: Path, suite: Suite, episodes: int, known: list[Episode], progress: bool) -> tuple[list[dict], list]:
+    "Return results rows and reports of all that act: who was shown nothing, the replays, and as the last the trained agent alone."
+    rows, reports, trained = [], [], str(out/"agent")
+    for shots, names in ((0, DEMO_AGENTS), (1, ("replay", GUARDED + trained)), (0, (trained,))):
+        some = evaluate_suite([load_agent(n, suite, known) for n in names], suite, episodes, progress=progress, shots=shots)
+        rows, reports = rows + some[0], reports + some[1]
+    return rows, reports
+
+def _write_report(out: Path, app: str, suite: Suite, rows: list[dict], reports: list, result, config: TrainingConfig,
                   times: dict[str, float], first: str):
     "Results, episodes and the page about them."
     write_results(rows, out/"results.json")
     save_episodes([e for mine in reports for r in mine for e in r.played], episodes_path(out/"results.json"))
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     facts = {"machine": machine, "time": ", ".join(f"{what} {seconds:.0f} s" for what, seconds in times.items())}
-    trained, title = agents[-1].name, f"oaml demo: the {app}"
+    trained, title = agent_name(out/"agent"), f"oaml demo: the {app}"
     steps = episodes_page(episodes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
     links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
-    before = next(mine for agent, mine in zip(agents, reports) if agent.name == "nano")
+    before = reports[DEMO_AGENTS.index("nano")]
     page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links, first, before)
     (out/"report.html").write_text(page, encoding="utf-8")
 
@@ -211,7 +214,7 @@ def demo(
     out: str|os.PathLike|None=None,   # folder of the run; a stopped demo goes on from there; None: runs/demo, or runs/demo-APP
     episodes: int=20,                 # unseen test seeds to act on
     screens: int|None=None,           # screens to learn from; None: as many as --minutes take here
-    minutes: float=8,                 # of training
+    minutes: float=5,                 # of training
     shown: int=3,                     # episodes to act before anything is learnt, in each of four applications that nano knows; 0 leaves that out
     known: int=KNOWN,                 # training sessions for the baselines that copy
     progress: bool=True,              # show bars and say what happens
@@ -219,11 +222,11 @@ def demo(
 ) -> list[dict]:                      # results rows
     """Do the **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`.
 
-    The application is shown once and done again; then nano is fine-tuned on it, and acts before and after. Leaves `shown`, `shown.html`, `known.html`,
+    The application is shown once and done again; then nano is fine-tuned on it, and acts before and after, alone and behind the replay. Leaves `shown`, `shown.html`, `known.html`,
     `agent`, `sessions`, `results.json`, `report.html` and `episodes.html` in the folder.
 
     Raises ValueError for an application that is not there, and for no time."""
-    if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 8")
+    if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 5")
     for name, n in dict(episodes=episodes, known=known).items():
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     families, say, times = load_app(app).families, print if progress else (lambda *a: None), {}
@@ -245,11 +248,8 @@ def demo(
         sessions = generate_synthetic_sessions(known, seed=0, app=app, goals=families, output_dir=out/"sessions", resume=True,
                                                progress=progress, held_out=app == HELD_OUT_APP)
     with _Timed("acting on unseen seeds, before and after", times, say):
-        episodes_known = [e for s in sessions for e in s.episodes]
-        agents = [load_agent(n, suite, episodes_known) for n in DEMO_AGENTS]
-        agents.append(load_agent(str(out/"agent"), suite))
-        rows, reports = evaluate_suite(agents, suite, episodes, progress=progress)
-    _write_report(out, app, suite, agents, rows, reports, result, config, times, first)
+        rows, reports = _measured(out, suite, episodes, [e for s in sessions for e in s.episodes], progress)
+    _write_report(out, app, suite, rows, reports, result, config, times, first)
     say(results_table(total_rows(rows), TOTALS))
     say(f"\nReport: {(out/'report.html').resolve()}\nIts episodes, step by step: {(out/'episodes.html').resolve()}")
     return rows

@@ -72,7 +72,6 @@ def eval_policy(
     episodes = 100 if episodes is None else episodes
     split_seeds(split, episodes, first_seed)  # raises
     pages, played = suite in (MINIWOB_SUITE, "miniwob"), []
-    if pages and shots: raise ValueError(f"shots: nobody has shown the tasks of {MINIWOB_SUITE}; leave shots out")
     if probabilities and (pages or out is None): raise ValueError("probabilities: are kept with the episodes beside `out`, which are "
                                                                   "those of our own applications")
     if sessions is not None and (pages or agent not in COPYING):
@@ -82,8 +81,8 @@ def eval_policy(
         base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     if pages:
         if engine is not None: raise ValueError(f"engine: the pages of {MINIWOB_SUITE} have threads of their own; leave it out")
-        who = load_agent(agent, None, hosted=hosted) if is_hosted(agent) else miniwob_agent(agent)
-        rows, runs = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress, out and beside_results(out, ".screens"))
+        who = load_agent(agent, None, hosted=hosted) if is_hosted(agent) else miniwob_agent(agent, shots)
+        rows, runs = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress, out and beside_results(out, ".screens"), shots)
         played = [e for mine in runs.values() for e in mine]
     elif tasks is not None or scale != 1:
         raise ValueError(f"{'scale' if tasks is None else 'tasks'}: is for {MINIWOB_SUITE} alone, not for {app or suite or 'login-v1'}")

@@ -91,6 +91,7 @@ def evaluate(
     out: str|os.PathLike|None=None,     # results file to write; None: none is written
     tasks: str|dict[str, Sequence[str]]="ladder", # a set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that Pix2Act was measured on); or some tasks, such as click-test,login-user
     progress: bool=True,                # show a bar
+    shots: int=0,                       # demonstrations, of training seeds, that the agent is shown of each task before it comes; the agent may be replay then
 ) -> list[dict]:                        # results rows: each task, the mean of all, the mean of each group
     """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them.
 
@@ -98,7 +99,7 @@ def evaluate(
     groups = task_set(tasks) if isinstance(tasks, str) else tasks
     if out is not None: check_writable(out)
     listed = [task for tasks in groups.values() for task in tasks]
-    rows = eval_policy("miniwob", agent, episodes, split, first_seed, progress=progress, tasks=listed)
+    rows = eval_policy("miniwob", agent, episodes, split, first_seed, progress=progress, tasks=listed, shots=shots)
     of = {row["app"]: row for row in rows}
     means = [mean_row([of[task] for task in tasks]) | dict(goal_family=name) for name, tasks in groups.items()]
     if out is not None: write_results(rows + means, out)

@@ -87,6 +87,7 @@ def _intervals(names: list[str], reports: list[list[Report]]) -> list[str]:
     for name, mine in zip(names, reports):
         for r in mine:
             s = r.scores().step
+            if not s.tries: continue  # a replay is asked on no recorded step
             lo, hi = s.interval
             out.append(f"{name} on {r.app}: {s.value:.1%} of {s.tries} recorded steps right "
                        f"(95% interval {lo:.1%} to {hi:.1%})")
