@@ -3,6 +3,7 @@
     python bench/worlds_training.py run --arms words marks all --samples 6400         # train each, then measure it
     python bench/worlds_training.py run --arms marks --worlds 1 10 100 1000 --samples 100000 --workers 14 --minutes 9
     python bench/worlds_training.py run --arms best --samples 100000 --where test apps  # the one with the most single steps right, longer
+    python bench/worlds_training.py run --arms marks --where apps --guarded            # and the replay with it behind
     python bench/worlds_training.py replay --where test apps                          # without a model
     python bench/worlds_training.py table                                             # experiments/worlds/table.md
 A run is a folder under --folder (its name says arm, worlds, samples and start); with the same options it goes on from its last checkpoint,
@@ -30,6 +31,7 @@ from oaml.evals.trajectory_matching import matches, wilson
 from oaml.ingest.engines import ProcessEngine
 from oaml.ingest.store import write_atomic
 from oaml.runtime.agents import PolicyAgent, ask_agent, introduce, view_of
+from oaml.runtime.guarded import GUARDED, GuardedAgent, model_name
 from oaml.runtime.lessons import WorldLessons, demonstration
 from oaml.runtime.policy import load_policy
 from oaml.runtime.replay import ReplayAgent
@@ -132,6 +134,7 @@ def play_one(agent_folder, shots, job):
     if holds or not demos: return None
     make = partial(AppDevice, app, goals=(family,))
     if agent_folder == "replay": agent, right, steps = ReplayAgent(demos), 0, 0
+    elif agent_folder.startswith(GUARDED): agent, right, steps = GuardedAgent(PolicyAgent(policy_of(model_name(agent_folder)), "nano"), demos), 0, 0
     else:
         policy = policy_of(agent_folder)
         policy.show(demos[:shots])
@@ -148,7 +151,7 @@ def play(agent, device, seed):
     introduce(agent, [driver])
     for _ in range(budget):
         action, = ask_agent(agent, [view_of(driver)])
-        if action.type in ("done", "failed") and not (action.type == "failed" and hasattr(agent, "policy")): return device.solved(), action.type == "done"
+        if action.type == "done" or action.type == "failed" and not isinstance(agent, PolicyAgent): return device.solved(), action.type == "done"
         driver.act(action)
     return device.solved(), False
 
@@ -227,6 +230,7 @@ def run(args):
             last = [r for r in rows if "loss" in r][-1]
             about = dict(run=name, arm=arm, worlds=worlds, samples=args.samples, start=args.start, minutes=round(last["seconds"]/60, 1), cpu_minutes=round(cpu_seconds(args.folder/name)/60, 1), loss=last["loss"])
             measure_run(args, args.folder/name/"agent", about, end)
+            if args.guarded: measure_run(args, f"{GUARDED}{args.folder/name/'agent'}", about | dict(run=GUARDED + name, arm=GUARDED + arm), end)
 
 
 def best_arm(folder):
@@ -238,7 +242,7 @@ def best_arm(folder):
 
 def measure_run(args, agent, about, end):
     "The figures of a run that the results do not have yet."
-    shots = (0,) if about.get("arm") == "none" else (1,) if agent == "replay" else (0, 1)
+    shots = (0,) if about.get("arm") == "none" else (1,) if str(agent).startswith("replay") else (0, 1)
     for where in args.where:
         for k in shots:
             if any((r["run"], r["where"], r["shots"]) == (about["run"], where, k) for r in rows_of(args.folder)): continue
@@ -273,12 +277,13 @@ def main(argv=None):
     parser.add_argument("--minutes", type=float, help="of this slice; default: to the end")
     parser.add_argument("--where", nargs="+", default=["validation"], choices=("validation", "test", "apps"), help="what is measured")
     parser.add_argument("--episodes", type=int, default=180)
+    parser.add_argument("--guarded", action="store_true", help="measure the replay with each run's agent behind it too")
     parser.add_argument("--workers", type=int, default=1, help="processes that make samples")
     parser.add_argument("--measuring", type=int, default=1, help="processes that measure")
     parser.add_argument("--processes", type=int, default=1, help="that share a training step, on a CPU")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--accumulate", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--accumulate", type=int, default=4)
     parser.add_argument("--rate", type=float, default=.0015)
     parser.add_argument("--schedule", default="cosine", choices=("cosine", "linear", "constant"))
     parser.add_argument("--save", type=int, default=50, help="steps between checkpoints")
