@@ -302,7 +302,8 @@ class WorldScreens(TaskApp):
     def _form_fields(self, e: EntitySpec, s: WorldState) -> list[tuple[WorldField, str]]:
         "Return the fields that the form asks for now, with what edits them."
         both = _asked(e, s.making)
-        if e.form == "dialog": both = [(f, "combo" if how == "radio" else how) for f, how in both]  # it has no room for all the choices
+        room = 0 if e.form == "dialog" else 3 if e.form == "wizard" else 99  # radio buttons, in which window
+        both = [(f, "combo" if how == "radio" and len(f.options) > room else how) for f, how in both]
         return both[s.stage:s.stage+1] if e.form == "wizard" else both
 
     def _stages(self, e: EntitySpec, s: WorldState) -> int:

@@ -78,6 +78,11 @@ class WorldLessons:
         known = [d for k in range(self.among) if (d := demonstration(app, family, k))]
         return most_similar(known, goal, title)
 
+    def _walk(self, app: str, seed: int, config: SampleConfig, rng: Random):
+        "Walk through an episode with enough screens. Raises ValueError that names the world, for one that has no room."
+        try: return walk_enough(app, seed, config, rng)
+        except ValueError as e: raise ValueError(f"{app}, seed {seed}, {config.size or 'its own size'}: {e}") from e
+
     def _other(self, app: str, family: str, rng: Random) -> tuple[str, str]:
         "Draw another kind of goal, in this world or in another."
         if rng.random() < .5: app = f"worlds:{self.first + rng.randrange(self.worlds)}"
@@ -91,11 +96,11 @@ class WorldLessons:
     ) -> list[dict]:          # `config.screens_per_episode` samples
         "Return screens of one episode, each with its conversation. A pure function of its arguments."
         app, rng = self.world_of(seed) if app == "worlds" else app, Random(f"lesson:{app}:{seed}")
-        try: device, steps = walk_enough(app, seed, config, rng)
+        try: device, steps = self._walk(app, seed, config, rng)
         except ValueError:
             if config.size is None: raise
             rng = Random(f"lesson:{app}:{seed}")
-            device, steps = walk_enough(app, seed, replace(config, size=None), rng)  # this world has no room in so small a window
+            device, steps = self._walk(app, seed, replace(config, size=None), rng)  # this world has no room in so small a window
         goal = device.goal
         shown = self.shown(app, goal.family, goal.text, page_title(steps[0][1]), rng)
         return [lesson(device, step, goal.text, shown, config) for step in pick(steps, config.screens_per_episode, rng)]
