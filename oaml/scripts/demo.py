@@ -214,7 +214,7 @@ def demo(
     out: str|os.PathLike|None=None,   # folder of the run; a stopped demo goes on from there; None: runs/demo, or runs/demo-APP
     episodes: int=20,                 # unseen test seeds to act on
     screens: int|None=None,           # screens to learn from; None: as many as --minutes take here
-    minutes: float=5,                 # of training
+    minutes: float=4,                 # of training
     shown: int=3,                     # episodes to act before anything is learnt, in each of four applications that nano knows; 0 leaves that out
     known: int=KNOWN,                 # training sessions for the baselines that copy
     progress: bool=True,              # show bars and say what happens
@@ -226,7 +226,7 @@ def demo(
     `agent`, `sessions`, `results.json`, `report.html` and `episodes.html` in the folder.
 
     Raises ValueError for an application that is not there, and for no time."""
-    if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 5")
+    if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 4")
     for name, n in dict(episodes=episodes, known=known).items():
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     families, say, times = load_app(app).families, print if progress else (lambda *a: None), {}
