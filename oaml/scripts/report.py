@@ -99,7 +99,7 @@ body{font:15px/1.5 system-ui,sans-serif;background:light-dark(#fff,#14171c);colo
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid light-dark(#c5ccd5,#353c47)}h3{margin:1.5em 0 0;font-size:1em}a{color:light-dark(#1a5fc4,#82b5ff)}
 img{max-width:100%;background:#fff}pre{background:light-dark(#f4f6f8,#1a1e25);padding:1em;overflow:auto}dt{font-weight:600}dd{margin:0 0 .4em 1.5em}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.25em .6em}.wide{overflow-x:auto}.wide th{text-align:left}
-.figures td,.figures thead th:not(:first-child){text-align:right;white-space:nowrap}.figures thead th{vertical-align:bottom}
+.figures td,.figures thead th:not(:first-child){text-align:right}.figures thead th{vertical-align:bottom}
 .figures tbody tr{border-top:1px solid light-dark(#e4e8ee,#2a303a)}.figures small{display:block;font-weight:400;min-width:16em;color:light-dark(#56606c,#a5afbb)}
 .figures td:last-child{font-weight:600}.right,.wrong{white-space:nowrap}.right{color:light-dark(#1a6b35,#5bd197)}.wrong{color:light-dark(#a3261b,#ff8b93)}"""
 
@@ -161,7 +161,7 @@ def report_html(
     config: str,                   # the resolved config, YAML
     facts: dict,                   # further lines: machine, times, data
     links: dict|None=None,         # of the trained agent's episodes, by application and seed: addresses beside the page
-    first: str="",                 # HTML that comes before the results
+    first: str="",                 # HTML that comes before all else
     before: list[Report]|None=None, # of the trained agent before it was trained, an application each; None: there was none
 ) -> str:                          # the trained agent is the last of `reports`
     "Return the report as one HTML page with everything inside."
@@ -172,7 +172,7 @@ def report_html(
     if curve: curve += "<p>The loss is how surprised the model still is by the right answers, in nats a token: it falls while it learns, and flattens when it has learnt what it can.</p>"
     changed = "".join(before_after_html(b, a, links or {}) for b, a in zip(before or (), reports[-1]))
     return report_page(title,
-            f'{changed}{first}<h2>Results on {escape(suite.name)}</h2><p>The last column is the trained agent; the others say what its figures are worth.</p>'
+            f'{first}{changed}<h2>Results on {escape(suite.name)}</h2><p>The last column is the trained agent; the others say what its figures are worth.{" <i>Shown 1</i>: it was shown each kind of goal once before." if any(r.get("shots") for r in rows) else ""}</p>'
             f'<div class="wide">{figures_html(total_rows(rows))}</div><ul>{lines}</ul>'
             f"<h2>Training</h2>{curve}<dl>{details}</dl>{''.join(_episodes_html(r, links or {}) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre>")
