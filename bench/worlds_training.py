@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from threadpoolctl import threadpool_limits
+
 from oaml.apps.app import SPLITS
 from oaml.apps.catalog import APPS, load_app
 from oaml.datasets.prompts import PromptFormat
@@ -161,6 +163,7 @@ _POLICIES = {}
 def policy_of(folder):
     "A run's agent, as it is kept in this process."
     if folder not in _POLICIES:
+        threadpool_limits(1, "blas")  # beside other work, threads that wait for each other cost ten times what they bring
         _POLICIES[folder] = load_policy(folder, retries=RETRIES, eyes="tree")
         _POLICIES[folder].max_new_tokens = ANSWER_TOKENS
     return _POLICIES[folder]
