@@ -20,7 +20,7 @@ from ..apps.catalog import HELD_OUT_APP, load_app
 from ..datasets.demonstrations import Demonstration, save_demonstration, to_yaml
 from ..devices.app_device import SCREEN_SIZE
 from ..evals.closed_loop import run_episodes
-from ..evals.shots import app_shots
+from ..evals.shots import LOOKED_AT, app_shots
 from ..evals.suites import TOTALS, Suite, agent_name, app_suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.episodes import save_episodes
 from ..ingest.synthetic import generate_synthetic_sessions
@@ -72,7 +72,9 @@ def show_kinds(
     Path(folder).mkdir(parents=True, exist_ok=True)
     device, out = demo_suite(app).device(app), []
     for family in load_app(app).families:
-        (episode, demonstration), = app_shots(device, family, 1)
+        known = app_shots(device, family, 1)
+        if not known: raise ValueError(f"app: {app}: in {LOOKED_AT} training seeds nothing has to be done for goals of the kind {family!r}, so nothing can be shown")
+        episode, demonstration = known[0]
         save_demonstration(demonstration, Path(folder)/f"{family}.yaml")
         out.append((demonstration, episode))
     return out
