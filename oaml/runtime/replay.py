@@ -673,7 +673,7 @@ class Replay:
             yield from self._press(options[0])
         else:
             yield from self._press(e)
-            if self._again(e) is None:  # something came up over it
+            if self._again(e) is None and not any(o.role in FIELDS for o in self.screen):  # something came up over the form
                 yield from self._dismiss()
                 if (there := self._again(e)) is not None: yield from self._press(there)
             yield from self._type_over(self._again(e) or e, text)
